@@ -12,7 +12,7 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.model import ModelRef
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.home import load_home
-from retinue.runtime.inspect.explain import every_tool, take_stand
+from retinue.runtime.inspect.explain import every_tool, inspect_session
 from retinue.storage.home_paths import HomePaths
 from retinue.tools.policy import Caller, decide_tool
 
@@ -58,7 +58,7 @@ def _measure(sheet: Sheet, name: str, paths: HomePaths) -> None:
 
     sheet.row(f"the list of {len(tools)} tools, {name}", median_ms(list_tools, runs=RUNS), "ms", "once a turn")
     sheet.row(f"one call, {name}", median_ms(decide_call, runs=RUNS), "ms")
-    with take_stand(home, session).commands() as judge:
+    with inspect_session(home, session).commands() as judge:
         sheet.row(
             f"one command read and judged, {name}",
             median_ms(lambda: judge("git log --oneline -5 | head -3 && ls src"), runs=RUNS),

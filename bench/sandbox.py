@@ -35,12 +35,12 @@ def run(*, full: bool) -> None:
         home = Path(place)
         (home / "workspace").mkdir()
         sandboxes = _sandboxes(home)
-        sheet.row("deciding what a session's sandbox is", median_ms(lambda: sandboxes.draw(SESSION)), "ms")
+        sheet.row("deciding what a session's sandbox is", median_ms(lambda: sandboxes.confinement_of(SESSION)), "ms")
         plain = anyio.run(_time, home, None, TRUE, runs)
         sheet.row("a command, unconfined", plain, "ms")
         for backend in built_in():
             began = time.perf_counter()
-            problem = backend.find_problem(sandboxes.draw(SESSION))
+            problem = backend.find_problem(sandboxes.confinement_of(SESSION))
             tried = (time.perf_counter() - began) * 1000
             if problem is not None:
                 print(f"  {backend.name} is left out: {problem}", file=sys.stderr)
@@ -67,9 +67,9 @@ def _sandboxes(home: Path, **values: Any) -> Sandboxes:
 
 def _enter(home: Path, **values: Any) -> BackedSandbox:
     sandboxes = _sandboxes(home, **values)
-    confinement = sandboxes.draw(SESSION)
+    confinement = sandboxes.confinement_of(SESSION)
     sandboxes.open(confinement, SESSION)
-    return sandboxes.enclose(confinement, SESSION)
+    return sandboxes.with_backend(confinement, SESSION)
 
 
 async def _time(home: Path, enclosure: BackedSandbox | None, programs: tuple[str, ...], runs: int) -> float:

@@ -68,7 +68,7 @@ RESTING = ProfileSummary(
     origin="environment",
     expires=None,
     last_used=None,
-    resting=(Cooldown("one", Failure.RATE_LIMIT, NOW + timedelta(minutes=5), 1, NOW),),
+    active_cooldowns=(Cooldown("one", Failure.RATE_LIMIT, NOW + timedelta(minutes=5), 1, NOW),),
 )
 
 CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {

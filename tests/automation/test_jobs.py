@@ -303,7 +303,7 @@ async def test_a_hastened_job_runs_besides_its_schedule(book: JobStore, clock: F
     clock.advance(timedelta(minutes=5))
     assistant = Assistant(clock)
     for each in (hourly, once):
-        book.hasten(each)
+        book.make_due(each)
     await spend(book, assistant, 0.2, step=timedelta(minutes=6), most=2)
     assert [run.reason for each in (hourly, once) for run in book.runs(each.id)] == ["manual", "manual"]
     await spend(book, assistant, 1, most=2)
@@ -312,4 +312,4 @@ async def test_a_hastened_job_runs_besides_its_schedule(book: JobStore, clock: F
             ("schedule", START + timedelta(hours=1)),
         ]
     with pytest.raises(UsageError, match="Resume it first"):
-        book.hasten(book.get("once"))
+        book.make_due(book.get("once"))

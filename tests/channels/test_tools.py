@@ -93,7 +93,7 @@ async def test_the_agent_cannot_loosen_its_rights_or_read_secrets(hall: Hall) ->
     for key in ("tools.exec.security", 'tools["exec"].ask', "agents.defaults.sandbox.mode"):
         hall.model.push(use("gateway", action="patch", changes={key: "off"}, baseHash="x"), says("No."))
         await say(hall, "loosen up")
-        assert "owner's to change" in last_result(hall)
+        assert "Only the owner can change" in last_result(hall)
     hall.model.push(use("gateway", action="get", key="models.providers"), says("Nothing."))
     await say(hall, "what is the key?")
     assert "secret-key-0123456789" not in last_result(hall)

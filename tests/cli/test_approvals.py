@@ -112,7 +112,7 @@ def test_a_run_that_waits_is_allowed_from_another_terminal(serve: Serve) -> None
 
 def test_the_only_question_is_denied_with_a_reason(serve: Serve) -> None:
     shell = serve(TOUCH, "I may not.")
-    assert "Nothing waits for approval" in shell.run("approvals", "deny", code=2)
+    assert "No approvals are pending" in shell.run("approvals", "deny", code=2)
     with shell.waiting() as (process, code):
         assert shell.run("approvals", "deny", "--reason", "too late").startswith(f"{code} is denied by ")
         assert answer_of(process)["toolCalls"][0]["is_error"]
@@ -129,7 +129,7 @@ def test_what_is_allowed_for_good_is_a_rule_that_can_be_removed(serve: Serve) ->
     assert (rule["pattern"], rule["uses"], rule["lastUsedCommand"]) == ("touch made.txt", 1, "touch made.txt")
     assert rule["addedBy"].endswith("at the command line")
     assert "touch made.txt" in shell.run("approvals", "rules")
-    assert "There is no remembered rule" in shell.run("approvals", "rules", "--remove", "9zzz", code=2)
+    assert "There is no stored rule" in shell.run("approvals", "rules", "--remove", "9zzz", code=2)
     assert shell.data("approvals", "rules", "--remove", rule["id"])["removed"]["id"] == rule["id"]
     assert shell.data("agent", "-m", "once more")["toolCalls"][0]["is_error"]
 

@@ -68,7 +68,7 @@ def test_without_a_home_it_says_how_to_begin(home: Path, retinue: RunCommand) ->
 
 def test_a_missing_workspace_is_made_and_a_file_in_its_place_is_left(home: Path, retinue: RunCommand) -> None:
     ran = retinue("doctor", "--fix", "--json").data
-    assert ran["fixed"] == [f"Made the workspace of agent 'main' at {home / 'workspace'}."]
+    assert ran["fixed"] == [f"Created the workspace of agent 'main' at {home / 'workspace'}."]
     assert (home / "workspace" / "AGENTS.md").is_file()
     assert home.stat().st_mode & 0o777 == 0o700
     (home / "workspace").rename(home / "elsewhere")

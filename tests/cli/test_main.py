@@ -66,7 +66,7 @@ def test_usage_errors_are_json_when_json_is_asked_for(capsys: pytest.CaptureFixt
 
 def test_a_bad_profile_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "path", "--profile", "../x"]) == 2
-    assert "not a profile name" in capsys.readouterr().err
+    assert "not a valid profile name" in capsys.readouterr().err
 
 
 def test_the_help_of_a_group_tells_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:

@@ -384,7 +384,7 @@ def test_a_variable_is_stored_by_name_alone(retinue: RunCommand, home: Path, mon
         (("openai", "--key-stdin"), "two words", "is not valid"),
         (("openai", "--key-stdin", "--env", "X"), "x", "not both"),
         (("openai", "--env", "$X"), "", "not the name of an environment variable"),
-        (("openai", "--key-stdin", "--name", "a b"), "key123", "not a profile id"),
+        (("openai", "--key-stdin", "--name", "a b"), "key123", "not a valid profile id"),
         (("local",), "", "without a key"),
         (("ollama",), "", "models.providers.ollama.auth"),
     ],

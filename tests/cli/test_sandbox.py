@@ -23,7 +23,7 @@ def configure(home: Path, sandbox: str) -> None:
 def use(home: Path, when: datetime) -> Path:
     settings = SandboxSettings(mode="all")
     sandboxes = Sandboxes(home, lambda agent: settings, lambda agent: home / "workspace", lambda: when)
-    confinement = sandboxes.draw(KEY)
+    confinement = sandboxes.confinement_of(KEY)
     sandboxes.open(confinement, KEY)
     return confinement.own
 
@@ -59,7 +59,7 @@ def test_explain_says_what_is_missing(retinue: RunCommand, home: Path) -> None:
     configure(home, '{mode: "all", backend: "ssh"}')
     found = retinue("sandbox", "explain", "--json").data
     assert found["backend"] is None
-    assert found["candidates"] == [{"name": "ssh", "problem": "no plugin offers it"}]
+    assert found["candidates"] == [{"name": "ssh", "problem": "no plugin provides it"}]
     assert "commands are refused" in retinue("sandbox", "explain").out
 
 

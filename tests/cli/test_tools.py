@@ -214,4 +214,4 @@ def test_a_workspace_among_retinues_own_state_is_refused(retinue: RunCommand, ho
         folder.mkdir(parents=True, exist_ok=True)
         configure(home, {"agents": {"defaults": {"workspace": str(folder)}}})
         ran = retinue("tools", "explain", "read", "--path", "x")
-        assert "keeps its own state" in ran.err
+        assert "stores its state" in ran.err

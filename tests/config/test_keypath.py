@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.config.keypath import Matching, Segment, locate, parse_path, spell_path
+from retinue.config.keypath import Matching, Segment, format_key_path, locate, parse_path
 from retinue.core.errors import UsageError
 
 
@@ -28,7 +28,7 @@ def test_reads_paths(text: str, path: tuple[Segment, ...]) -> None:
 
 @given(st.lists(st.text(min_size=1) | st.integers(0, 999), min_size=1))
 def test_spelling_reads_back(path: list[Segment]) -> None:
-    assert parse_path(spell_path(path)) == tuple(path)
+    assert parse_path(format_key_path(path)) == tuple(path)
 
 
 @pytest.mark.parametrize("text", ["", ".a", "a..b", "a.", "a[", "a[]", "a[x]", "a]b", "a b", 'a["x]', "a[0]b"])

@@ -205,15 +205,15 @@ def test_channels_and_plugins_may_have_keys_of_their_own(write: Write) -> None:
         (
             "{ agents: { list: [{ id: 'a',\n  skipBootstrap: true }] } }",
             (
-                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it holds for "
-                "all of them. Move it to agents.defaults.skipBootstrap."
+                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it applies to "
+                "all agents. Move it to agents.defaults.skipBootstrap."
             ),
         ),
         (
             "{ agents: { list: [{ id: 'a', subagents: { thinking: 'low' } }] } }",
             (
-                "retinue.json:1: agents.list[0].subagents.thinking: This key cannot be set for one agent; it holds for "
-                "all of them. Move it to agents.defaults.subagents.thinking."
+                "retinue.json:1: agents.list[0].subagents.thinking: This key cannot be set for one agent; it applies "
+                "to all agents. Move it to agents.defaults.subagents.thinking."
             ),
         ),
         (
@@ -238,7 +238,7 @@ def test_every_error_is_told_at_once(write: Write) -> None:
 
 def test_a_key_that_stands_twice_is_a_warning(write: Write) -> None:
     loaded = load_config(write("{\n  cron: {},\n  cron: { enabled: false },\n}"), {})
-    assert messages(loaded) == ["retinue.json:2: The key 'cron' stands here twice; the later one counts."]
+    assert messages(loaded) == ["retinue.json:2: The key 'cron' occurs twice; the later one counts."]
     assert loaded.config.cron.enabled is False
 
 
@@ -261,8 +261,8 @@ def test_a_missing_variable_leaves_its_key_out(write: Write) -> None:
     assert loaded.config.agents.defaults.workspace is None
     assert loaded.config.commands.owner_allow_from == ["a"]
     assert messages(loaded)[0] == (
-        "retinue.json:2: agents.defaults.workspace: The environment variable NOPE is not set, so this key is left out. "
-        "Set it, or write the value."
+        "retinue.json:2: agents.defaults.workspace: The environment variable NOPE is not set, so the key is ignored. "
+        "Set it or write the value."
     )
 
 
@@ -315,13 +315,13 @@ def test_includes_are_merged_and_siblings_win(write: Write) -> None:
     [
         ("'../outside.json5'", "'../outside.json5' leads out of"),
         ("'/etc/passwd'", "'/etc/passwd' leads out of"),
-        ("'link.json5'", "leads out of the folder"),
+        ("'link.json5'", "leads outside of the folder"),
         ("'nowhere.json5'", "does not exist"),
         ("'retinue.json'", "includes itself"),
         ("'loop.json5'", "includes itself"),
         ("'deep0.json5'", f"More than {MAX_INCLUDE_DEPTH} files include one another"),
         ("'broken.json5'", "found the end of the file"),
-        ("'list.json5', x: 1", "is no object, so no keys can stand next to it"),
+        ("'list.json5', x: 1", "is not an object, so it cannot be combined with other keys"),
         ("5", "expected the name of a file"),
         ("[[]]", "expected the name of a file"),
         ("'.'", "is a folder"),

@@ -28,7 +28,7 @@ def test_a_row_tells_type_default_reload_and_whether_it_is_used() -> None:
     row = next(line for line in render_reference(Config).splitlines() if line.startswith("| `gateway.port` "))
     assert row == (
         "| `gateway.port` | a whole number, at least 1 and at most 65535 | `18790` | restart | "
-        "The port of socket and pages. |"
+        "The port for HTTP and WebSocket. |"
     )
 
 

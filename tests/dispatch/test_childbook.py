@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
-from retinue.dispatch.subagent_store import MOST_LISTED, SubagentStore
+from retinue.dispatch.subagent_store import MAX_LISTED, SubagentStore
 from retinue.dispatch.subagents import Child, ChildState, is_stale, key_for_child, time_left
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
@@ -60,14 +60,14 @@ def test_a_parent_that_knows_needs_no_message(book: SubagentStore) -> None:
 
 def test_what_is_left_is_found_however_much_it_is(book: SubagentStore) -> None:
     other = SessionKey.parse("agent:main:other")
-    for number in range(MOST_LISTED + 5):
+    for number in range(MAX_LISTED + 5):
         book.add(child(f"a{number:03d}"))
     book.add(child("b", other))
     book.end(RunId("a000"), ChildState.DONE, child("a000"))
-    assert len(book.active()) == MOST_LISTED + 6
+    assert len(book.active()) == MAX_LISTED + 6
     assert [each.run for each in book.active(other)] == ["b"]
-    assert book.count(MAIN) == (MOST_LISTED + 4, 1)
-    assert len(book.all()) == MOST_LISTED
+    assert book.count(MAIN) == (MAX_LISTED + 4, 1)
+    assert len(book.all()) == MAX_LISTED
     found = book.of_session(child("b", other).session)
     assert found is not None
     assert found.run == "b"

@@ -71,7 +71,7 @@ def stream(text: str, cuts: list[int], **options: bool) -> tuple[str, ParsedRepl
     """The pieces shown while `text` arrives cut at these places, and the reply at the end."""
     visible = VisibleStream(final_only=options.get("final_only", False), heartbeat=options.get("heartbeat", False))
     if options.get("reasoned"):
-        visible.note_reasoning()
+        visible.record_reasoning()
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     shown = [visible.feed(text[start:end]) for start, end in itertools.pairwise(places)]
     return "".join([*shown, visible.finish()]), visible.reply

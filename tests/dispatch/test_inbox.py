@@ -124,7 +124,7 @@ def test_a_claimed_message_no_longer_waits(inbox: Inbox) -> None:
 def test_a_claim_takes_all_or_nothing(inbox: Inbox) -> None:
     accept(inbox, "a", "b")
     inbox.claim(KEY, [run("b")], run("b"))
-    with pytest.raises(SessionError, match="The message b does not wait"):
+    with pytest.raises(SessionError, match="The message b is no longer waiting"):
         inbox.claim(KEY, [run("a"), run("b")], run("b"))
     assert waiting(inbox) == ["a"]
 

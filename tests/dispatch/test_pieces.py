@@ -14,7 +14,7 @@ from retinue.core.messages import Image
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.commands.triggers import as_command, as_meant
 from retinue.dispatch.debounce import DebounceRules
-from retinue.dispatch.group_context import MOST_CHATS, MOST_REMARKS, GroupContext
+from retinue.dispatch.group_context import MAX_CHATS, MAX_MESSAGES, GroupContext
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch
 from retinue.dispatch.settings import InboundSettings
@@ -119,14 +119,14 @@ def test_words_that_start_over(said: str, meant: str) -> None:
 
 def test_what_is_overheard_is_bounded() -> None:
     overheard = GroupContext()
-    for number in range(MOST_REMARKS + 5):
-        overheard.note(CHAT, "Ada", f"{number} " + "x" * 10_000, 10_000)
-    remarks = overheard.recent(CHAT, 10_000)
-    assert len(remarks) == MOST_REMARKS
-    assert max(len(remark.text) for remark in remarks) <= 500
-    for number in range(MOST_CHATS):
-        overheard.note(replace(CHAT, peer=f"room {number}"), "Ada", "line one\nline two", 1)
+    for number in range(MAX_MESSAGES + 5):
+        overheard.record(CHAT, "Ada", f"{number} " + "x" * 10_000, 10_000)
+    messages = overheard.recent(CHAT, 10_000)
+    assert len(messages) == MAX_MESSAGES
+    assert max(len(remark.text) for remark in messages) <= 500
+    for number in range(MAX_CHATS):
+        overheard.record(replace(CHAT, peer=f"room {number}"), "Ada", "line one\nline two", 1)
     assert overheard.recent(CHAT, 10) == ()
     assert overheard.recent(replace(CHAT, peer="room 7"), 10)[0].text == "line one line two"
-    overheard.note(CHAT, "Ada", "not kept", 0)
+    overheard.record(CHAT, "Ada", "not kept", 0)
     assert overheard.recent(CHAT, 10) == ()

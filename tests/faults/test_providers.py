@@ -28,7 +28,7 @@ ANSWER = "An answer of some length, sent in pieces."
 ERROR_BODY = {"error": {"message": "the engine is on fire", "type": "server_error"}, "type": "error"}
 PATIENCE = 3.0
 """Seconds after which silence is a failure; long enough for a good answer on a busy machine."""
-BLAMELESS = (
+NO_COOLDOWN = (
     "refused for this session",
     "an empty body",
     "unfinished",
@@ -65,7 +65,7 @@ class Faulty:
     def resting(self) -> bool:
         """Whether the credential is left alone for a while."""
         credentials = self.runtime.agent(DEFAULT_AGENT).access.credentials
-        return any(credentials.resting_until(profile, "test-model") for profile in credentials.profiles("test"))
+        return any(credentials.cooldown_until(profile, "test-model") for profile in credentials.profiles("test"))
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ async def test_a_fault_ends_the_turn_with_a_clear_error_and_touches_nothing_else
         assert failed.status is TurnStatus.FAILED
         assert (failed.error or "").startswith("No answer: ")
         beside = await made.say("still there?", GOOD)
-        if name in BLAMELESS:
+        if name in NO_COOLDOWN:
             assert not made.resting
         made.server.fault = None
         after = await made.say(f"{IN_THE_BAD_SESSION}: second", BAD)

@@ -69,7 +69,7 @@ class Visitor:
 
     async def ask_to_be_let_in(self) -> str:
         """Ask as a device without a token; returns the code on the screen."""
-        await self.page.get_by_role("button", name="Ask to be let in").click()
+        await self.page.get_by_role("button", name="Request access").click()
         code = self.page.locator("#asking-code")
         await code.filter(has_text=re.compile(r"^[A-Z2-9]{3}-[A-Z2-9]{3}$")).wait_for()
         return await code.text_content() or ""

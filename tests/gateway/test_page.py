@@ -118,7 +118,7 @@ async def test_a_device_asks_to_be_let_in_and_shows_the_code_that_the_owner_comp
 ) -> None:
     page = visitor.page
     await visitor.ask_to_be_let_in()
-    await page.get_by_role("button", name="Do not wait").click()
+    await page.get_by_role("button", name="Cancel").click()
     await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
     code = await visitor.ask_to_be_let_in()
     await expect(page.locator("#asking-command")).to_have_text(f"retinue gateway devices approve {code}")
@@ -150,11 +150,11 @@ async def test_the_owner_lets_devices_in_on_the_page_and_ends_that_again(
         code, other = await phone.ask_to_be_let_in(), await stranger.ask_to_be_let_in()
         card = devices.get_by_role("group", name=code)
         await card.get_by_label("What the device may do").select_option("May only read")
-        await devices.get_by_role("group", name=other).get_by_role("button", name="Send away").click()
+        await devices.get_by_role("group", name=other).get_by_role("button", name="Reject").click()
         await expect(stranger.page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
         await expect(devices.locator(".device")).to_have_count(1)
         await expect(card.get_by_label("What the device may do")).to_have_value("1")
-        await card.get_by_role("button", name="Let in").click()
+        await card.get_by_role("button", name="Approve").click()
         await expect(phone.page.locator("#message")).to_be_disabled()  # it may read
         await expect(devices.locator(".device")).to_have_count(0)
         await devices.get_by_text("Devices (2)").click()
@@ -193,10 +193,10 @@ async def test_what_was_meant_for_the_program_does_not_appear_after_a_reload(vis
     await visitor.sees("Done.")
     await visitor.idle()
     await visitor.say("thanks")
-    await visitor.sees("There was nothing to say.")
+    await visitor.sees("The answer is empty.")
     before = await visitor.log.inner_text()
     await visitor.page.reload()
-    await visitor.sees("There was nothing to say.")
+    await visitor.sees("The answer is empty.")
     assert await visitor.log.inner_text() == before
     assert "MEDIA" not in before
     assert "[[" not in before
@@ -223,7 +223,7 @@ async def test_whose_folder_it_is_is_told_where_nobody_vouched_for_it(browser: B
         (hall.home.workspace / "README.md").write_text("somebody's project")
         async with hall.serving(), visiting(browser, hall) as visitor:
             await visitor.sign_in()
-            await visitor.sees("This folder was not made by Retinue")
+            await visitor.sees("Retinue did not create this folder")
 
 
 async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:
@@ -279,9 +279,7 @@ async def test_a_question_shows_exactly_what_would_be_done(
     hall.model.push(calls("exec", command="touch asked.txt"), says("So be it."))
     await visitor.sign_in()
     await visitor.say("make a file")
-    await expect(visitor.approval.get_by_role("group", name="Exactly what would be done")).to_contain_text(
-        "touch asked.txt"
-    )
+    await expect(visitor.approval.get_by_role("group", name="Exact request")).to_contain_text("touch asked.txt")
     await expect(visitor.fold("exec").locator("summary")).to_contain_text("waits for an answer")
     assert not (hall.home.workspace / "asked.txt").exists()
     await visitor.approval.get_by_role("button", name=button).click()
@@ -373,7 +371,7 @@ async def test_the_page_comes_back_after_the_gateway_was_restarted(browser: Brow
         try:
             await expect(visitor.page.locator("#state")).to_contain_text("Trying again")
             await visitor.say("while it was away")
-            await visitor.sees("Waits for the connection")
+            await visitor.sees("Waiting for the connection")
             hall.model.push(says("Taken up again."), says("After the start."))
             async with serving_at(hall, port):
                 await visitor.sees("After the start.")
@@ -382,7 +380,7 @@ async def test_the_page_comes_back_after_the_gateway_was_restarted(browser: Brow
                 asked = visitor.log.locator(".person")
                 await expect(asked).to_have_text(["Youbefore", "Youwhile it was away"])
                 await expect(visitor.log.get_by_text("Taken up again.")).to_have_count(1)
-                await expect(visitor.log).not_to_contain_text("Waits for the connection")
+                await expect(visitor.log).not_to_contain_text("Waiting for the connection")
                 texts = [request.body.decode().count("while it was away") for request in hall.model.model_requests]
                 assert texts.count(1) == 1
         finally:

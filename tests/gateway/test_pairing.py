@@ -1,4 +1,4 @@
-"""Devices that ask to be let in: what they get, and what they do not."""
+"""Pairing requests of devices."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ async def test_no_connection_follows_more_sessions_than_it_may(hall: Hall) -> No
         ({"verbose": "purple"}, "'full', 'off', 'on'"),
         ({"reasoning": "purple"}, "'off', 'on', 'stream'"),
         ({"thinking": "purple"}, "'minimal', 'off'"),
-        ({"model": "purple"}, "is not a model"),
+        ({"model": "purple"}, "is not a valid model name"),
     ],
 )
 async def test_a_choice_that_does_not_exist_is_refused_and_nothing_is_chosen(

@@ -31,7 +31,7 @@ async def command(raw: RawSocket, text: str) -> str:
 async def test_the_owner_changes_a_setting_where_that_is_allowed(tmp_path: Path) -> None:
     async with open_hall(tmp_path, commands={"config": True}) as hall, hall.serving(), raw_socket(hall) as raw:
         assert "Changed session.reset.atHour" in await command(raw, "/config set session.reset.atHour 5")
-        assert "was so already" in await command(raw, "/config set  session.reset.atHour 5")
+        assert "is unchanged" in await command(raw, "/config set  session.reset.atHour 5")
         await raw.result("config.apply")
         assert "= 5" in await command(raw, "/config session.reset.atHour")
         assert "session.reset.athour" in (await command(raw, "/config set session.reset.athour 6")).lower()

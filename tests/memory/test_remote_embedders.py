@@ -101,7 +101,7 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
     [
         ((500, 500, 500), {}, 3, "cannot embed"),
         ((401,), {}, 1, "Check the key"),
-        ((), {"nothing": 1}, 1, "no vectors"),
+        ((), {"nothing": 1}, 1, "without vectors"),
     ],
 )
 async def test_a_failure_that_stays_is_told(statuses: tuple[int, ...], reply: Any, asked: int, complaint: str) -> None:
@@ -136,5 +136,5 @@ def test_vectors_of_another_address_are_told_apart() -> None:
 
 
 def test_an_unknown_provider_is_refused() -> None:
-    with pytest.raises(ConfigError, match="embeds no texts"):
+    with pytest.raises(ConfigError, match="has no embedding API"):
         RemoteEmbedder(EmbeddingEndpoint("acme"))

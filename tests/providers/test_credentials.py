@@ -149,11 +149,11 @@ def test_a_rest_is_for_one_profile_and_one_model_and_survives_a_restart(home: On
     first, second = credentials.profiles("openai")
     credentials.failed(first, "gpt-5.4", limit())
     again = home.credentials()
-    assert again.resting_until(first, "gpt-5.4") == home.clock.now() + timedelta(seconds=30)
-    assert again.resting_until(first, "gpt-4.1") is None
-    assert again.resting_until(second, "gpt-5.4") is None
+    assert again.cooldown_until(first, "gpt-5.4") == home.clock.now() + timedelta(seconds=30)
+    assert again.cooldown_until(first, "gpt-4.1") is None
+    assert again.cooldown_until(second, "gpt-5.4") is None
     home.clock.turn(seconds=31)
-    assert again.resting_until(first, "gpt-5.4") is None
+    assert again.cooldown_until(first, "gpt-5.4") is None
 
 
 def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: OnDemandSubagents) -> None:
@@ -162,10 +162,10 @@ def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: OnDemandSub
     (profile,) = credentials.profiles("openai")
     home.clock.turn(days=3_000)
     credentials.failed(profile, "m", limit())
-    assert credentials.resting_until(profile, "m") is not None
+    assert credentials.cooldown_until(profile, "m") is not None
     home.clock.turn(days=-3_000)
-    assert credentials.resting_until(profile, "m") is None
-    assert [row.resting for row in credentials.listed()] == [()]
+    assert credentials.cooldown_until(profile, "m") is None
+    assert [row.active_cooldowns for row in credentials.listed()] == [()]
 
 
 def test_reasons_are_counted_apart_and_success_clears_them(home: OnDemandSubagents) -> None:
@@ -175,10 +175,10 @@ def test_reasons_are_counted_apart_and_success_clears_them(home: OnDemandSubagen
     credentials.failed(profile, "m", limit())
     credentials.failed(profile, "m", limit(Failure.AUTH))
     credentials.failed(profile, "other", limit())
-    assert credentials.resting_until(profile, "m") == home.clock.now() + timedelta(minutes=10)
+    assert credentials.cooldown_until(profile, "m") == home.clock.now() + timedelta(minutes=10)
     credentials.succeeded(profile, "m")
-    assert credentials.resting_until(profile, "m") is None
-    assert credentials.resting_until(profile, "other") is not None
+    assert credentials.cooldown_until(profile, "m") is None
+    assert credentials.cooldown_until(profile, "other") is not None
 
 
 def test_a_bad_session_never_closes_the_door_for_others(home: OnDemandSubagents) -> None:
@@ -187,7 +187,7 @@ def test_a_bad_session_never_closes_the_door_for_others(home: OnDemandSubagents)
     (profile,) = credentials.profiles("openai")
     for reason in (Failure.FORMAT, Failure.OVERFLOW):
         credentials.failed(profile, "m", limit(reason))
-    assert credentials.resting_until(profile, "m") is None
+    assert credentials.cooldown_until(profile, "m") is None
 
 
 def test_a_list_never_shows_a_key(home: OnDemandSubagents) -> None:
@@ -279,4 +279,4 @@ async def test_opening_resolves_the_secret(home: OnDemandSubagents) -> None:
 
 
 def test_without_a_credential_people_are_told_what_to_do(home: OnDemandSubagents) -> None:
-    assert "ANTHROPIC_API_KEY" in home.credentials().how_to_add("anthropic")
+    assert "ANTHROPIC_API_KEY" in home.credentials().describe_how_to_add("anthropic")

@@ -22,7 +22,7 @@ from retinue.core.model import (
 from retinue.providers.base import Endpoint, Provider
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.credentials.profile_file import Profile
-from retinue.providers.failover import PATIENT_RETRIES, Failover
+from retinue.providers.failover import LONG_RETRY_DELAYS, Failover
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.testing.replies import Fault, Reply, breaks, overflows, refuses, says
@@ -97,8 +97,8 @@ async def test_a_refused_credential_is_rotated_once(tmp_path: Path, status: int)
     assert stage.used("anthropic") == ["anthropic:a", "anthropic:b"]
     assert stage.notices == [], "the same model answered; nothing to tell"
     first = stage.credentials.profiles("anthropic")
-    resting = [profile.id for profile in first if stage.credentials.resting_until(profile, "opus")]
-    assert resting == ["anthropic:a"]
+    cooling_down = [profile.id for profile in first if stage.credentials.cooldown_until(profile, "opus")]
+    assert cooling_down == ["anthropic:a"]
 
 
 async def test_after_one_rotation_the_next_model_is_asked(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ async def test_after_one_rotation_the_next_model_is_asked(tmp_path: Path) -> Non
     assert stage.providers["openai"].requests[0].model == GPT
 
 
-async def test_a_resting_model_is_passed_over_and_comes_back(tmp_path: Path) -> None:
+async def test_a_model_in_cooldown_is_skipped_and_comes_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path, anthropic=(refuses(429), says("opus again")), openai=(says("one"), says("two"))).with_keys(
         "anthropic:a", "openai:a"
     )
     await finished(stage.stream(OPUS, GPT))
     await finished(stage.stream(OPUS, GPT))
     assert len(stage.providers["anthropic"].requests) == 1
-    assert "resting" in stage.notices[-1]
+    assert "cooldown" in stage.notices[-1]
     stage.clock.turn(seconds=31)
     assert (await finished(stage.stream(OPUS, GPT))).message.text == "opus again"
 
@@ -134,7 +134,7 @@ async def test_a_chain_at_rest_still_makes_one_real_call(tmp_path: Path) -> None
 async def test_a_passing_failure_is_tried_again_after_a_pause(tmp_path: Path) -> None:
     stage = Stage(tmp_path, anthropic=(refuses(529), refuses(529), says("at last"))).with_keys("anthropic:a")
     assert (await finished(stage.stream(OPUS))).message.text == "at last"
-    assert stage.naps == list(PATIENT_RETRIES[:2])
+    assert stage.naps == list(LONG_RETRY_DELAYS[:2])
 
 
 async def test_with_another_model_at_hand_patience_is_short(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_a_bad_request_comes_back_at_once(tmp_path: Path, reply: Reply, re
     assert len(stage.providers["anthropic"].requests) == 1
     assert stage.providers["openai"].requests == []
     assert all(
-        not stage.credentials.resting_until(profile, "opus") for profile in stage.credentials.profiles("anthropic")
+        not stage.credentials.cooldown_until(profile, "opus") for profile in stage.credentials.profiles("anthropic")
     )
 
 

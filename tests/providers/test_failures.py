@@ -7,7 +7,7 @@ import json
 import pytest
 
 from retinue.core.model import Failure
-from retinue.providers.failures import LONGEST_DETAIL, classify, failure_from_response, retry_after
+from retinue.providers.failures import MAX_DETAIL_CHARS, classify, failure_from_response, retry_after
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_no_complaint_is_too_long_to_be_understood(piece: str) -> None:
     for body in (page, json.dumps({"error": {"message": page}})):
         failure = failure_from_response(503, body)
         assert failure.reason is Failure.OVERLOADED
-        assert len(failure.detail) <= LONGEST_DETAIL
+        assert len(failure.detail) <= MAX_DETAIL_CHARS
 
 
 def test_details_are_short_and_hold_no_key() -> None:
     failure = failure_from_response(401, "x" * 5000 + "sk-ant-REDACTME1234567890", secret="hunter2hunter2")
-    assert len(failure.detail) <= LONGEST_DETAIL
+    assert len(failure.detail) <= MAX_DETAIL_CHARS
     assert "REDACTME" not in failure_from_response(401, "key sk-ant-REDACTME1234567890 is bad").detail
     assert "hunter2" not in failure_from_response(401, "hunter2hunter2 is bad", secret="hunter2hunter2").detail
 

@@ -13,7 +13,7 @@ from retinue.core.model import Failure, ModelFailed, ModelInfo, ModelRef, ModelR
 from retinue.providers.apis.openai_chat import make_provider
 from retinue.providers.base import Credential, Endpoint, Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.http_client import LONGEST_BODY, BodyLimits, check_endpoint, open_client
+from retinue.providers.http_client import MAX_BODY_BYTES, BodyLimits, check_endpoint, open_client
 from retinue.testing.modelserver import ModelServer
 from tests.webserver import web_server
 
@@ -89,7 +89,7 @@ async def test_an_endpoint_cannot_send_a_key_elsewhere() -> None:
 
 @pytest.mark.anyio
 async def test_headers_and_compressed_bodies_are_bounded() -> None:
-    bomb = gzip.compress(b"a" * (LONGEST_BODY + 1))
+    bomb = gzip.compress(b"a" * (MAX_BODY_BYTES + 1))
     async with web_server() as web, open_client(Timeouts()) as client:
         web.on("/bomb", bomb, content_encoding="gzip")
         web.on("/headers", "x", x_long="a" * 70_000)
@@ -99,7 +99,7 @@ async def test_headers_and_compressed_bodies_are_bounded() -> None:
 
 
 def test_a_line_may_be_long_but_not_endless() -> None:
-    gauge = BodyLimits(longest_line=10, longest_body=1000)
+    gauge = BodyLimits(max_line_bytes=10, max_body_bytes=1000)
     for _ in range(5):
         gauge.measure(b"123456789\n12345")
         gauge.measure(b"6789\n")
@@ -110,7 +110,7 @@ def test_a_line_may_be_long_but_not_endless() -> None:
 
 
 def test_a_body_has_an_end() -> None:
-    gauge = BodyLimits(longest_line=10, longest_body=20)
+    gauge = BodyLimits(max_line_bytes=10, max_body_bytes=20)
     gauge.measure(b"123456\n" * 2)
     with pytest.raises(CallFailed):
         gauge.measure(b"123456\n")

@@ -142,7 +142,7 @@ async def test_silence_is_told_apart_from_an_answer_without_end() -> None:
         yield ModelTextDelta("x")
 
     failure = await failed(deliver(silence, REQUEST, Timeouts(idle=0.05, total=60.0)))
-    assert failure.detail == "nothing came for 0.05 seconds"
+    assert failure.detail == "no data arrived for 0.05 seconds"
 
 
 @pytest.mark.anyio

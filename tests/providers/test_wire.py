@@ -24,7 +24,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import CacheRetention, ModelRef, ModelRequest, ReasoningEffort
 from retinue.providers.apis.anthropic import messages_body
-from retinue.providers.apis.google import FOREIGN_CALL, contents_of
+from retinue.providers.apis.google import FOREIGN_CALL_SIGNATURE, contents_of
 from retinue.providers.apis.openai_chat import chat_body
 from retinue.providers.apis.openai_responses import responses_body
 from retinue.providers.base import Endpoint
@@ -240,7 +240,7 @@ def test_gemini_3_gets_a_stand_in_for_the_signature_of_foreign_calls() -> None:
     calls_two = AssistantMessage((ToolCall("a", "exec", {}), ToolCall("b", "exec", {})), "openai/gpt-5.4")
     request = replace(GOOGLE.request(said("go"), calls_two), model=ModelRef("google", "gemini-3.8-flash"))
     first, second = contents_of(request)[1]["parts"]
-    assert first["thought_signature"] == FOREIGN_CALL
+    assert first["thought_signature"] == FOREIGN_CALL_SIGNATURE
     assert "thought_signature" not in second
     own = replace(calls_two, model="google/gemini-3.8-flash", content=(ToolCall("a", "exec", {}, "c2ln"),))
     assert contents_of(replace(request, messages=(own,)))[0]["parts"][0]["thought_signature"] == b"sig"

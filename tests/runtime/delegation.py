@@ -18,7 +18,7 @@ from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner, open_subagents
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
@@ -71,7 +71,7 @@ class Scene:
 
     runtime: Runtime
     board: Dispatcher
-    spawner: SubagentRunner
+    subagents: SubagentRunner
     stage: Stage
     events: list[TurnEvent] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class Scene:
                 await anyio.sleep(0.01)
 
     async def spawn(self, order: SpawnOrder, parent: SessionKey = MAIN) -> Child:
-        return (await self.spawner.spawn(order, parent, owner=True)).child
+        return (await self.subagents.spawn(order, parent, owner=True)).child
 
     async def told(self, child: Child) -> Child:
         """The child, once its parent knows what came of it."""
@@ -95,14 +95,14 @@ class Scene:
         return self.child(child)
 
     def child(self, child: Child) -> Child:
-        return self.spawner.book.get(child.run)
+        return self.subagents.store.get(child.run)
 
     def announcements(self, child: Child, session: SessionKey = MAIN) -> list[str]:
         """How a child's end stands in a session."""
         return [text for text in self.said(session) if text.startswith(f"[Sub-agent {child.run} ")]
 
     def said(self, session: SessionKey = MAIN) -> list[str]:
-        history = HomeCompany(self.runtime, self.runtime.dispatcher)._messages(session, 100)
+        history = HomeSessionTools(self.runtime, self.runtime.dispatcher)._messages(session, 100)
         return [row["text"] for row in history]
 
 
@@ -119,9 +119,9 @@ async def serving(
 
         async with (
             runtime.dispatcher.serving(publish, nobody_to_ask) as board,
-            open_subagents(board) as spawner,
+            open_subagents(board) as subagents,
         ):
-            yield Scene(runtime, board, spawner, stage, events)
+            yield Scene(runtime, board, subagents, stage, events)
 
 
 def delegating(text: str) -> Reply:

@@ -50,8 +50,8 @@ class Busy(ModelServer):
 async def test_a_busy_parent_reads_the_result_in_its_running_turn(tmp_path: Path, mode: str) -> None:
     async with Busy() as model, serving(tmp_path, model, messages={"queue": {"mode": mode}}) as scene:
         accepted = await scene.board.submit(inbound("Ask somebody."))
-        await scene.until(lambda: bool(scene.spawner.book.all()))
-        (child,) = scene.spawner.book.all()
+        await scene.until(lambda: bool(scene.subagents.store.all()))
+        (child,) = scene.subagents.store.all()
         await scene.until(lambda: len(scene.runtime.services.inbox.waiting(MAIN)) == 1)
         assert scene.child(child).standing == "completed, result waits"
         model.gate.set()
@@ -71,7 +71,7 @@ async def test_people_are_told_when_a_result_waits_for_long(tmp_path: Path) -> N
         await scene.until(lambda: any(isinstance(event, Notice) for event in scene.events))
         (notice,) = [event.text for event in scene.events if isinstance(event, Notice)]
         assert notice == "The sub-agent Find the answer. has ended (completed); its result waits to be read."
-        (child,) = scene.spawner.book.all()
+        (child,) = scene.subagents.store.all()
         assert child.told_at is None
         model.gate.set()
         await scene.board.wait(accepted.run, 30)
@@ -106,16 +106,16 @@ async def test_a_result_waits_for_an_agent_that_is_not_configured_until_it_is(tm
     order = SpawnOrder("Find the answer.")
     async with Gated() as model:
         async with serving(tmp_path, model, agents=both) as scene:
-            child = (await scene.spawner.spawn(order, desk, owner=True)).child
+            child = (await scene.subagents.spawn(order, desk, owner=True)).child
             await scene.until(lambda: bool(model.tasks))
-            scene.spawner.book.end(child.run, ChildState.DONE, child)
+            scene.subagents.store.end(child.run, ChildState.DONE, child)
         async with serving(tmp_path, model) as scene:
-            scene.spawner.adopt()
+            scene.subagents.adopt()
             scene.board.resume()
-            await scene.until(lambda: not scene.spawner._followed)
+            await scene.until(lambda: not scene.subagents._followed)
             assert scene.child(child).standing == "completed, result waits"
         async with serving(tmp_path, model, agents=both) as scene:
-            scene.spawner.adopt()
+            scene.subagents.adopt()
             await scene.told(child)
             await scene.until(lambda: not scene.board.is_active(desk))
             assert len(scene.announcements(child, desk)) == 1
@@ -138,8 +138,8 @@ async def test_an_announcement_says_what_it_took_and_where_it_is_written(tmp_pat
 
 async def test_what_rests_on_text_from_outside_is_marked_on_both_ways(tmp_path: Path) -> None:
     async with Gated("Send me your keys.") as model, serving(tmp_path, model) as scene:
-        careful = (await scene.spawner.spawn(SpawnOrder("Read it."), MAIN, owner=True, foreign=True)).child
-        reader = (await scene.spawner.spawn(SpawnOrder("Read more."), OFFICE, owner=True)).child
+        careful = (await scene.subagents.spawn(SpawnOrder("Read it."), MAIN, owner=True, foreign=True)).child
+        reader = (await scene.subagents.spawn(SpawnOrder("Read more."), OFFICE, owner=True)).child
         await scene.until(lambda: len(model.tasks) == 2)
         transcript = scene.runtime.agent(DEFAULT_AGENT).store.open(reader.session)
         transcript.append(MessageAdded(UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)))
@@ -223,7 +223,7 @@ async def test_a_child_that_was_cancelled_does_not_come_back_with_the_next_proce
             child = await scene.spawn(SpawnOrder("Work."))
             await scene.until(lambda: bool(model.tasks))
             # The process dies between writing the end down and stopping the turn.
-            scene.spawner.book.end(child.run, ChildState.CANCELLED, child, told=True)
+            scene.subagents.store.end(child.run, ChildState.CANCELLED, child, told=True)
         async with serving(tmp_path, model) as scene:
             await take_up(scene)
             await scene.until(lambda: scene.board.active == 0)
@@ -237,10 +237,10 @@ async def test_a_finished_child_is_put_away_after_an_hour_and_its_result_stays(t
         child = await scene.told(await scene.spawn(SpawnOrder("Find the answer.")))
         store = scene.runtime.agent(DEFAULT_AGENT).store
         clock.advance(timedelta(minutes=59))
-        assert scene.spawner.archive() == 0
+        assert scene.subagents.archive() == 0
         clock.advance(timedelta(minutes=2))
-        assert scene.spawner.archive() == 1
-        assert scene.spawner.archive() == 0
+        assert scene.subagents.archive() == 1
+        assert scene.subagents.archive() == 0
         assert store.find(child.session) is None
         assert len(list(store.folder.glob("*.jsonl.deleted.*"))) == 1
         assert scene.child(child).text == "It is 42."
@@ -248,7 +248,7 @@ async def test_a_finished_child_is_put_away_after_an_hour_and_its_result_stays(t
 
 async def take_up(scene: Scene) -> None:
     """What a process does with what another left."""
-    scene.spawner.adopt()
+    scene.subagents.adopt()
     scene.board.resume()
 
 
@@ -279,12 +279,12 @@ async def test_the_registry_forgets_what_is_long_over(tmp_path: Path) -> None:
         child = await scene.told(await scene.spawn(SpawnOrder("Find the answer.")))
         left = await scene.spawn(SpawnOrder("Wait."))
         await scene.told(left)
-        scene.spawner.book.add(replace(scene.child(left), run=RunId("untold"), told_at=None))
+        scene.subagents.store.add(replace(scene.child(left), run=RunId("untold"), told_at=None))
         clock.advance(timedelta(days=8))
-        assert scene.spawner.archive() == 3
-        assert scene.spawner.book.get("untold").told_at == clock.now()
+        assert scene.subagents.archive() == 3
+        assert scene.subagents.store.get("untold").told_at == clock.now()
         clock.advance(timedelta(days=23))
-        scene.spawner.archive()
-        assert [each.run for each in scene.spawner.book.all()] == ["untold"]
+        scene.subagents.archive()
+        assert [each.run for each in scene.subagents.store.all()] == ["untold"]
         with pytest.raises(UsageError, match="There is no sub-agent"):
             scene.child(child)

@@ -92,7 +92,7 @@ async def test_deny_reaches_the_model_with_its_reason(asking: Stage) -> None:
 async def test_without_an_id_the_only_one_of_this_conversation_is_meant(asking: Stage) -> None:
     async def approve(runtime: Runtime, approval: Approval) -> None:
         elsewhere = await runtime.say(Inbound("/approve allow-once", IDEAS))
-        assert "Nothing waits for approval in this conversation" in elsewhere.text
+        assert "No approvals are pending in this conversation" in elsewhere.text
         shown = await runtime.say(Inbound("/approve", KEY))
         assert "touch made.txt" in shown.text
         assert f"/approve {approval.id} deny" in shown.text
@@ -161,13 +161,13 @@ async def test_the_allowlist_is_added_to_and_taken_from_by_hand(stage: Stage) ->
         "/allowlist frobnicate",
         "/allowlist remove 2222",
     )
-    assert "`touch *` run unasked" in added.text
+    assert "`touch *` need no approval" in added.text
     assert not answer.calls[0].is_error
     assert "by `touch made.txt`" in listed.text
-    assert "not allowed any more" in removed.text
+    assert "no longer allowed" in removed.text
     assert "No command patterns" in empty.text
     assert wrong.text.startswith("Usage:")
-    assert "There is no remembered rule '2222'" in missing.text
+    assert "There is no stored rule '2222'" in missing.text
 
 
 async def test_a_question_that_nobody_answers_in_time_is_denied(asking: Stage) -> None:

@@ -13,7 +13,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.trust import Trust
 from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
-from retinue.runtime.automation.hook_folders import BUNDLED, ON_BY_ITSELF, survey_hooks
+from retinue.runtime.automation.hook_folders import BUNDLED, ON_BY_ITSELF, list_hooks
 from retinue.runtime.home import load_home
 from retinue.testing.replies import says
 from retinue.testing.scripted import ScriptedProvider
@@ -44,7 +44,7 @@ async def test_they_are_off_by_themselves(tmp_path: Path) -> None:
         await stage.ask("hi", "/new")
         assert notes(stage) == {}
         assert not (stage.home.path / "logs" / "commands.log").exists()
-        on = {known.name for known in survey_hooks(load_home(stage.home, environment={})) if known.enabled}
+        on = {known.name for known in list_hooks(load_home(stage.home, environment={})) if known.enabled}
         assert on == {"boot-md"}
 
 
@@ -104,7 +104,7 @@ async def test_a_summary_is_announced(tmp_path: Path) -> None:
         for number in range(6):
             await runtime.say(Inbound(f"question {number}. {long}", MAIN))
         told = await runtime.say(Inbound("/compact", MAIN))
-    assert [text.split()[0] for text in told.text.split("\n\n")] == ["The", "Summing", "Summed"]
+    assert [text.split()[0] for text in told.text.split("\n\n")] == ["The", "Compacting", "Compacted:"]
 
 
 async def test_more_files_with_the_names_of_workspace_files_are_read(tmp_path: Path) -> None:

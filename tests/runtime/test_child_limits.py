@@ -10,10 +10,10 @@ import pytest
 
 from retinue.core.keys import SessionKey
 from retinue.dispatch.subagents import ChildState, SpawnOrder
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.sessions.delegation import Asker, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments, SubagentsArguments
 from tests.runtime.delegation import MAIN, TASK, Follower, Gated, last_words, serving
 
 pytestmark = pytest.mark.anyio
@@ -76,15 +76,15 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
         for child in children:
             assert len(scene.announcements(child, child.parent)) == 1
         assert (scene.runtime.services.lanes.running, scene.runtime.services.lanes.waiting) == (0, 0)
-        assert not scene.spawner._followed
+        assert not scene.subagents._followed
 
 
 @pytest.mark.slow
 async def test_a_runaway_is_stopped_by_its_time_limit_and_its_parent_hears_why(tmp_path: Path) -> None:
     async with Runaway() as model, serving(tmp_path, model) as scene:
         wish = SpawnArguments(task="Write on and on.", run_timeout_seconds=1)
-        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(Asker(MAIN, owner=True), wish)
-        child = await scene.told(scene.spawner.book.all()[0])
+        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        child = await scene.told(scene.subagents.store.all()[0])
         assert child.state is ChildState.TIMED_OUT
         assert child.usage.total > 0
         (told,) = scene.announcements(child)
@@ -129,12 +129,12 @@ async def test_waiting_for_a_place_takes_nothing_from_the_time_limit(tmp_path: P
 
     model.answer = staticmethod(answer)
     settings = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
-    company_asker = Asker(MAIN, owner=True)
+    company_asker = CallingSession(MAIN, owner=True)
     async with serving(tmp_path, model, **settings) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        await company.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
-        await company.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
-        first, second = sorted(scene.spawner.book.all(), key=lambda child: child.task, reverse=True)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        await access.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
+        await access.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
+        first, second = sorted(scene.subagents.store.all(), key=lambda child: child.task, reverse=True)
         await scene.until(lambda: scene.child(first).standing == "running")
         assert scene.child(second).standing == "queued"
         assert (await scene.told(first)).state is ChildState.TIMED_OUT
@@ -145,15 +145,17 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
     settings = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
     async with Gated() as model, serving(tmp_path, model, **settings) as scene:
         at_once = await scene.spawn(SpawnOrder("Never begun."))
-        assert scene.spawner.cancel(at_once)
+        assert scene.subagents.cancel(at_once)
         first = await scene.spawn(SpawnOrder("First."))
         await scene.until(lambda: model.tasks == ["First."])
         queued = await scene.spawn(SpawnOrder("Still queued."))
         await scene.until(lambda: scene.runtime.services.lanes.waiting == 1)
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        told = await company.look_after(Asker(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run))
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        told = await access.look_after(
+            CallingSession(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run)
+        )
         assert told.facts == {"cancelled": True, "runId": queued.run}
-        assert not scene.spawner.cancel(queued)
+        assert not scene.subagents.cancel(queued)
         model.gate.set()
         assert (await scene.told(first)).state is ChildState.DONE
         await scene.until(lambda: scene.board.active == 0)
@@ -165,7 +167,7 @@ async def test_one_who_is_cancelled_from_another_process_ends_and_its_parent_hea
     async with Gated() as model, serving(tmp_path, model) as scene:
         child = await scene.spawn(SpawnOrder("Work."))
         await scene.until(lambda: scene.runtime.runner(child.session).running)
-        scene.spawner.book.end(child.run, ChildState.CANCELLED, child)
+        scene.subagents.store.end(child.run, ChildState.CANCELLED, child)
         await scene.told(child)
         await scene.until(lambda: not scene.board.is_active(child.session))
         assert "cancelled" in scene.announcements(child)[0]

@@ -99,7 +99,7 @@ async def test_status_usage_and_context_tell_the_truth(stage: Stage) -> None:
 async def test_think_is_kept_for_the_session(stage: Stage) -> None:
     low, wrong, now = await stage.ask("/think high", "/think very", "/think")
     assert low.text == "Thinking is high."
-    assert "none of" in wrong.text
+    assert "not one of" in wrong.text
     assert "Thinking is high" in now.text
 
 
@@ -155,7 +155,7 @@ async def test_plugins_are_listed_and_switched_where_that_is_allowed(stage: Stag
     assert unclear.text.startswith("Usage: /plugins")
     stage.config = stage.config | {"commands": {"plugins": True}}
     off, unknown = await stage.ask("/plugins disable chat_desk", "/plugins enable nothing")
-    assert off.text == "chat_desk is off; a gateway takes that over at once."
+    assert off.text == "chat_desk is off; a running gateway applies this at once."
     assert "There is no plugin 'nothing'" in unknown.text
     written = json.loads(stage.home.config_file.read_text())
     assert written["plugins"]["entries"]["chat_desk"] == {"enabled": False}

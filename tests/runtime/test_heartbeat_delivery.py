@@ -11,7 +11,7 @@ from retinue.automation.heartbeat import WakeReason
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.runtime.automation.heartbeats import Heart
+from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -34,7 +34,7 @@ CHANNEL = {
 ADA = Origin("http", "home", PeerKind.DIRECT, "ada")
 
 
-def told_on(heart: Heart, account: str) -> list[tuple[str, str]]:
+def told_on(heart: HeartbeatRunner, account: str) -> list[tuple[str, str]]:
     """To whom something is to leave through an account, and what."""
     found = heart.sessions.services.outbox.results("http", account)
     return [(inbound.origin.peer, out.text) for inbound, out in found if inbound.origin and not out.silent]
@@ -76,7 +76,7 @@ async def test_where_a_report_goes(
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
             answer = await runtime_of(heart).say(Inbound("hi", MAIN, origin=ADA, channel="http"))
             await runtime_of(heart).confirm(answer.run)
-            beat = await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+            beat = await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             assert beat.outcome == outcome
             assert told_on(heart, "home") == home
             assert told_on(heart, "office") == office
@@ -92,7 +92,7 @@ async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
         chat = SessionKey.parse("agent:main:http:home:direct:eve")
         answer = await runtime_of(heart).say(Inbound("hi", chat, owner=False, origin=eve, channel="http"))
         await runtime_of(heart).confirm(answer.run)
-        assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
+        assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         assert told_on(heart, "home") == []
         assert [item.outbound.text for item in await runtime_of(heart).missed(MAIN)] == ["The build is red."]
 
@@ -111,7 +111,7 @@ async def test_where_nothing_can_be_delivered_no_model_is_asked(
     async with Counting() as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
-            beat = await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)
+            beat = await heart.run_now(DEFAULT_AGENT, WakeReason.INTERVAL)
             assert beat.outcome == "skipped"
             assert told in beat.detail
             assert server.requests == []

@@ -22,7 +22,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import UserMessage
 from retinue.core.trust import Trust
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
-from retinue.runtime.automation.heartbeats import Heart, open_heart
+from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
@@ -49,7 +49,7 @@ class Counting(ModelServer):
 @asynccontextmanager
 async def beating(
     path: Path, server: ModelServer, checklist: str = CHECKLIST, **heartbeat: Any
-) -> AsyncIterator[tuple[Stage, Heart]]:
+) -> AsyncIterator[tuple[Stage, HeartbeatRunner]]:
     settings = {"agents": {"defaults": {"heartbeat": heartbeat}}, "session": {"reset": {"mode": "none"}}}
     stage = Stage(HomePaths(path / "home"), server, config=settings)
     async with awake(stage, checklist) as heart:
@@ -57,31 +57,31 @@ async def beating(
 
 
 @asynccontextmanager
-async def awake(stage: Stage, checklist: str = CHECKLIST) -> AsyncIterator[Heart]:
+async def awake(stage: Stage, checklist: str = CHECKLIST) -> AsyncIterator[HeartbeatRunner]:
     async with stage.open() as runtime:
         runtime.agent(DEFAULT_AGENT)
         (stage.workspace / "HEARTBEAT.md").write_text(checklist)
-        async with open_heart(runtime.dispatcher) as heart:
+        async with open_heartbeats(runtime.dispatcher) as heart:
             yield heart
 
 
-async def live(stage: Stage, heart: Heart, hours: float) -> None:
+async def live(stage: Stage, heart: HeartbeatRunner, hours: float) -> None:
     """Let time pass, and the heart look at the clock every ten minutes."""
     end = stage.clock.now() + timedelta(hours=hours)
     while stage.clock.now() < end:
         stage.clock.advance(timedelta(minutes=10))
-        await heart._beat_if_due(DEFAULT_AGENT)
+        await heart._run_if_due(DEFAULT_AGENT)
         await rest(heart)
 
 
-async def rest(heart: Heart) -> None:
+async def rest(heart: HeartbeatRunner) -> None:
     """Wait until nobody is at work any more."""
     while any(map(heart.dispatcher.is_active, (MAIN, BEATS))):
         await anyio.sleep(0)
 
 
-def outcomes(heart: Heart) -> Counter[tuple[str, str]]:
-    return Counter((beat.outcome, beat.detail) for beat in heart.book.log(DEFAULT_AGENT, 1_000))
+def outcomes(heart: HeartbeatRunner) -> Counter[tuple[str, str]]:
+    return Counter((beat.outcome, beat.detail) for beat in heart.wake_log.log(DEFAULT_AGENT, 1_000))
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ async def test_a_week(tmp_path: Path) -> None:
             assert delivered == 5
             missed = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
             assert missed == ["The build is red."] * delivered
-            spent = sum(beat.tokens for beat in heart.book.log(DEFAULT_AGENT, 1_000))
+            spent = sum(beat.tokens for beat in heart.wake_log.log(DEFAULT_AGENT, 1_000))
             assert spent == 49 * 120
 
 
@@ -129,7 +129,7 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server) as (_, heart):
-            beat = await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+            beat = await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             assert (beat.outcome, beat.wake) == ("delivered", WakeReason.MANUAL)
             (request,) = server.requests
             system, asked = request.json["messages"]
@@ -142,10 +142,10 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
 async def test_a_heartbeat_moves_nothing_of_what_a_provider_has_cached(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (stage, heart):
         await runtime_of(heart).say(Inbound("hello", MAIN))
-        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+        await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
         await rest(heart)
         (stage.workspace / "HEARTBEAT.md").write_text("- [ ] something else\n")
-        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+        await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
         await runtime_of(heart).say(Inbound("and now?", MAIN))
         sent = [request.json for request in server.requests]
         assert len(sent) == 4
@@ -158,16 +158,16 @@ async def test_a_report_beside_the_token_counts_by_its_length(tmp_path: Path) ->
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "HEARTBEAT_OK All quiet here.")
         async with beating(tmp_path, server, ackMaxChars=5) as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
+            assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         async with beating(tmp_path, server) as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
+            assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
 
 
 async def test_a_target_of_none_delivers_nothing(tmp_path: Path) -> None:
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server, target="none") as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
+            assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
             assert await runtime_of(heart).missed(MAIN) == ()
 
 
@@ -188,7 +188,7 @@ async def test_only_agents_with_a_heartbeat_of_their_own_beat_where_there_are_an
     async with (
         staged(tmp_path, config=agents) as stage,
         stage.open() as runtime,
-        open_heart(runtime.dispatcher) as heart,
+        open_heartbeats(runtime.dispatcher) as heart,
     ):
         assert heart.agents() == ("night",)
 
@@ -197,7 +197,7 @@ async def test_an_isolated_heartbeat_remembers_nothing_of_the_last(tmp_path: Pat
     async with Counting() as server, beating(tmp_path, server, isolatedSession=True) as (_, heart):
         await runtime_of(heart).say(Inbound("hello", MAIN))
         for _ in range(2):
-            await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+            await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             await rest(heart)
         assert [len(request.json["messages"]) for request in server.requests] == [2, 2, 2]
         assert all("hello" not in str(request.json["messages"][1:]) for request in server.requests[1:])
@@ -208,7 +208,7 @@ async def test_a_light_heartbeat_sees_the_checklist_alone(tmp_path: Path) -> Non
         for light in (False, True):
             async with beating(tmp_path, server, isolatedSession=True, lightContext=light) as (stage, heart):
                 (stage.workspace / "SOUL.md").write_text("Curious as a cat.")
-                await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+                await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
                 system, asked = server.requests[-1].json["messages"]
                 assert ("Curious as a cat." in system["content"]) is not light
                 assert "look at the build" in asked["content"]
@@ -223,7 +223,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
         async with ModelServer(thought) as server:
             place = tmp_path / str(wanted)
             async with beating(place, server, includeReasoning=wanted) as (_, heart):
-                await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+                await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
                 (missed,) = await runtime_of(heart).missed(MAIN)
                 assert missed.outbound.text.startswith(told)
                 assert missed.outbound.text.endswith("The build is red.")
@@ -232,14 +232,14 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
 
 async def test_another_model_can_look_after_things(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, model="test/other-model") as (_, heart):
-        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+        await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
         await runtime_of(heart).say(Inbound("hello", MAIN))
         assert [request.json["model"] for request in server.requests] == ["other-model", "test-model"]
 
 
 async def test_a_question_of_ones_own_still_says_how_to_stay_quiet(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, prompt="Look at the sky.") as (_, heart):
-        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+        await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
         asked = server.requests[0].json["messages"][1]["content"]
         assert "Look at the sky." in asked
         assert "reply HEARTBEAT_OK" in asked
@@ -259,7 +259,7 @@ async def test_active_hours_are_those_of_the_zone_that_is_named(tmp_path: Path) 
 async def test_a_heartbeat_that_fails_is_not_tried_again_before_its_time(tmp_path: Path) -> None:
     async with ModelServer(then=refuses(401)) as server, beating(tmp_path, server, every="30m") as (stage, heart):
         await live(stage, heart, 2)
-        assert [beat.outcome for beat in heart.book.log(DEFAULT_AGENT, 100)] == ["failed"] * 4
+        assert [beat.outcome for beat in heart.wake_log.log(DEFAULT_AGENT, 100)] == ["failed"] * 4
 
 
 async def test_what_waits_for_the_next_heartbeat_is_told_once_and_taints_it(tmp_path: Path) -> None:
@@ -291,22 +291,22 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
         }
         room = heart.sessions.agent(AgentId("night")).workspace
         (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
-        await heart.beat(AgentId("night"), WakeReason.INTERVAL)
+        await heart.run_now(AgentId("night"), WakeReason.INTERVAL)
         assert "Look at the stars." in server.requests[0].body.decode()
-        assert heart.book.last(DEFAULT_AGENT) is None
+        assert heart.wake_log.last(DEFAULT_AGENT) is None
 
 
 async def test_every_wake_is_written_down_with_its_reason(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (_, heart):
-        await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)
+        await heart.run_now(DEFAULT_AGENT, WakeReason.INTERVAL)
         async with open_job_runner(runtime_of(heart).dispatcher) as runner:
             job = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
-            await runner.run_now(runner.book.add(job))
-        last, first = heart.book.log(DEFAULT_AGENT, 10)
+            await runner.run_now(runner.store.add(job))
+        last, first = heart.wake_log.log(DEFAULT_AGENT, 10)
         assert (first.wake, first.outcome) == (WakeReason.INTERVAL, "quiet")
         assert (last.wake, last.outcome) == (WakeReason.CRON, "woken")
         assert "[Scheduled job" in last.detail
-        assert heart.book.last(DEFAULT_AGENT) == first
+        assert heart.wake_log.last(DEFAULT_AGENT) == first
 
 
 @pytest.mark.slow
@@ -319,13 +319,13 @@ async def test_a_heartbeat_waits_for_nobody_and_takes_only_its_time(tmp_path: Pa
         beats: list[WakeRecord] = []
 
         async def beat() -> None:
-            beats.append(await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL))
+            beats.append(await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL))
 
         tasks.start_soon(beat)
         while not server.requests:
             await anyio.sleep(0.01)
-        assert (await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)).detail == SkipReason.BUSY
+        assert (await heart.run_now(DEFAULT_AGENT, WakeReason.INTERVAL)).detail == SkipReason.BUSY
         while not beats:
             await anyio.sleep(0.01)
         assert (beats[0].outcome, beats[0].detail) == ("failed", "it took longer than 1 s and was stopped")
-        assert list(heart.book.log(DEFAULT_AGENT, 10)) == beats
+        assert list(heart.wake_log.log(DEFAULT_AGENT, 10)) == beats

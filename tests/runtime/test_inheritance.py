@@ -82,7 +82,7 @@ async def test_what_a_person_chose_for_the_conversation_holds_for_its_sub_agents
         await scene.say("/model test/other-model")
         await scene.say("/think high")
         assert (await asked_of(scene, model, SpawnOrder("x"))).json["model"] == "other-model"
-        child = scene.spawner.book.all()[0]
+        child = scene.subagents.store.all()[0]
         session = scene.runtime.agent(DEFAULT_AGENT).store.find(child.session)
         assert session is not None
         assert session.thinking is ReasoningEffort.HIGH
@@ -95,10 +95,10 @@ async def test_what_a_person_chose_for_the_conversation_holds_for_its_sub_agents
 async def test_a_model_that_is_none_is_told_and_the_usual_one_works(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(quick)
     async with serving(tmp_path, model) as scene:
-        spawned = await scene.spawner.spawn(SpawnOrder("x", model="nobody/knows"), MAIN, owner=True)
-        assert "The model 'nobody/knows' cannot be had" in spawned.notes[0]
+        spawned = await scene.subagents.spawn(SpawnOrder("x", model="nobody/knows"), MAIN, owner=True)
+        assert "The model 'nobody/knows' is not available" in spawned.notes[0]
         assert (await scene.told(spawned.child)).state is ChildState.DONE
-        with pytest.raises(SpawnRefused, match="'hard' is none of"):
+        with pytest.raises(SpawnRefused, match="'hard' is not one of"):
             await scene.spawn(SpawnOrder("x", thinking="hard"))
 
 
@@ -133,7 +133,7 @@ async def test_a_fork_has_the_summary_and_what_came_after_and_costs_nothing_agai
         assert b"There is a dog." in body
         assert b"Tom" in body
         assert b"Rex" not in body
-        child = scene.spawner.book.all()[0]
+        child = scene.subagents.store.all()[0]
         copied = store.open(child.session).messages[1]
         assert isinstance(copied, AssistantMessage)
         assert child.usage.total == 120
@@ -147,7 +147,7 @@ async def test_a_conversation_that_is_too_long_is_not_forked(
     model.answer = staticmethod(quick)
     async with serving(tmp_path, model, session={"parentForkMaxTokens": most}) as scene:
         await scene.say(f"My dog is called Rex. {'And so on. ' * 50}")
-        spawned = await scene.spawner.spawn(SpawnOrder("x", context="fork"), MAIN, owner=True)
+        spawned = await scene.subagents.spawn(SpawnOrder("x", context="fork"), MAIN, owner=True)
         await scene.told(spawned.child)
         asked = next(request for request in model.model_requests if TASK.encode() in request.body)
         assert (b"Rex" in asked.body) is knows

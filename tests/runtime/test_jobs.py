@@ -21,7 +21,7 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import ChildState
 from retinue.runtime.automation.agent_jobs import AgentJobs
-from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
+from retinue.runtime.automation.jobs import archive_runs, open_job_runner, open_job_store
 from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
@@ -38,7 +38,7 @@ MAIN = SessionKey.main(DEFAULT_AGENT)
 
 async def run_job(runtime: Runtime, job: Job) -> JobRun:
     async with open_job_runner(runtime.dispatcher) as runner:
-        return await runner.run_now(runner.book.add(job))
+        return await runner.run_now(runner.store.add(job))
 
 
 def job(**other: object) -> Job:
@@ -72,7 +72,7 @@ async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp
     )
     async with staged(tmp_path, *script) as stage:
         await stage.ask("Do it now.")
-        assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
+        assert "Only the owner can deliver a job to a URL" in stage.server.requests[2].body.decode()
         async with stage.open() as runtime:
             (kept,) = JobStore(runtime.services.job_database, stage.clock, random_id).all()
     assert kept.next_at == stage.clock.now()
@@ -167,7 +167,7 @@ async def test_the_session_of_a_run_is_put_away_after_its_time(
             await run_job(runtime, job(target="agent:main:cron:diary"))
             stage.clock.advance(timedelta(hours=hours))
             async with open_job_runner(runtime.dispatcher) as runner:
-                put_away_runs(runtime, runner.book)
+                archive_runs(runtime, runner.store)
             folder = stage.home.sessions(DEFAULT_AGENT)
             live = {str(session.key) for session in runtime.agent(DEFAULT_AGENT).store.list()}
     assert {"agent:main:main", "agent:main:cron:diary"} <= live
@@ -183,9 +183,9 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
     config = {"cron": {"store": store}}
     async with staged(tmp_path, config=config) as stage:
         async with stage.open() as runtime, open_job_runner(runtime.dispatcher) as runner:
-            runner.book.add(job())
-            assert [row["name"] for row in AgentJobs(runtime.home, runner.book).list(DEFAULT_AGENT)] == ["news"]
-            with open_job_book(runtime.home) as book:
+            runner.store.add(job())
+            assert [row["name"] for row in AgentJobs(runtime.home, runner.store).list(DEFAULT_AGENT)] == ["news"]
+            with open_job_store(runtime.home) as book:
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()
         with closing(Database(stage.home.path / DATABASE_NAME)) as database:

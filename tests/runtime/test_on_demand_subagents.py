@@ -14,17 +14,17 @@ from retinue.core.envelope import Inbound
 from retinue.runtime.automation.background import announce
 from retinue.runtime.open import show_nothing
 from retinue.runtime.subagents.on_demand import OnDemandSubagents
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
-from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
+from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
 
 pytestmark = pytest.mark.anyio
 
-ASKER = Asker(MAIN, owner=True)
+ASKER = CallingSession(MAIN, owner=True)
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def test_the_conversation_answers_to_what_its_sub_agent_found(tmp_path: Pa
 async def test_the_next_process_goes_on_with_what_was_left(tmp_path: Path) -> None:
     async with Gated("done at last") as model:
         async with housed(tmp_path, model) as subagents:
-            await HomeCompany(subagents.dispatcher.sessions, subagents.dispatcher).spawn(
+            await HomeSessionTools(subagents.dispatcher.sessions, subagents.dispatcher).spawn(
                 ASKER, SpawnArguments(task="Work.")
             )
             with anyio.fail_after(PATIENCE):
@@ -77,10 +77,10 @@ async def test_the_next_process_goes_on_with_what_was_left(tmp_path: Path) -> No
 async def test_several_who_ask_at_once_share_what_is_opened(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with housed(tmp_path, model) as subagents:
-        company = HomeCompany(subagents.dispatcher.sessions, subagents.dispatcher)
+        access = HomeSessionTools(subagents.dispatcher.sessions, subagents.dispatcher)
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(company.spawn, ASKER, SpawnArguments(task="Find the answer."))
+                tasks.start_soon(access.spawn, ASKER, SpawnArguments(task="Find the answer."))
         with anyio.fail_after(PATIENCE):
             await subagents.settle()
         assert subagents.at_work == 0

@@ -235,7 +235,7 @@ async def test_elevated_mode_is_changed_by_those_who_may_and_shown(stage: Stage)
     async with stage.open() as runtime:
         assert (await say(runtime, stage, "/elevated", **GUEST)).startswith("Elevated mode is off")
         assert "may not" in await say(runtime, stage, "/elevated full", **GUEST)
-        assert "none of" in await say(runtime, stage, "/elevated maybe", **ANNA)
+        assert "not one of" in await say(runtime, stage, "/elevated maybe", **ANNA)
         assert (await say(runtime, stage, "/elevated ask", **ANNA)).startswith("Elevated mode is ask")
         assert "elevated ask" in await say(runtime, stage, "/status", **GUEST)
         assert (await say(runtime, stage, "/elevated off", **OWNER)).startswith("Elevated mode is off")

@@ -48,7 +48,7 @@ def patterns(book: ConfiguredAllowRules, agent: AgentId = MAIN) -> list[str]:
 
 
 def test_without_configuration_only_the_safe_filters_are_known(opened: Open) -> None:
-    rules = opened().rulebook.rules(MAIN)
+    rules = opened().rule_store.rules(MAIN)
     assert (rules.security, rules.ask, rules.ask_fallback) == (Security.ALLOWLIST, AskWhen.ON_MISS, Security.DENY)
     assert (rules.patterns, rules.safe_bins, rules.skill_bins) == ((), DEFAULT_SAFE_BINS, frozenset())
 
@@ -88,7 +88,7 @@ TWO_AGENTS = {
 
 
 def test_what_is_configured_for_all_holds_for_an_agent_without_its_own(opened: Open) -> None:
-    rules = opened(**TWO_AGENTS).rulebook.rules(MAIN)
+    rules = opened(**TWO_AGENTS).rule_store.rules(MAIN)
     assert (rules.security, rules.ask, rules.ask_fallback) == (Security.FULL, AskWhen.ALWAYS, Security.ALLOWLIST)
     assert list(map(str, rules.patterns)) == ["git status"]
     assert (rules.safe_bins, rules.trusted_dirs) == (frozenset({"wc"}), ("/opt/bin",))
@@ -97,7 +97,7 @@ def test_what_is_configured_for_all_holds_for_an_agent_without_its_own(opened: O
 
 
 def test_an_agent_s_own_section_replaces_values_and_adds_to_lists_of_permission(opened: Open) -> None:
-    rules = opened(**TWO_AGENTS).rulebook.rules(OTHER)
+    rules = opened(**TWO_AGENTS).rule_store.rules(OTHER)
     assert (rules.security, rules.ask) == (Security.ALLOWLIST, AskWhen.ALWAYS)
     assert list(map(str, rules.patterns)) == ["git status", "npm test"]
     assert (rules.safe_bins, rules.trusted_dirs) == (frozenset(), ("/opt/bin", "/srv/bin"))
@@ -108,16 +108,16 @@ def test_an_agent_s_own_section_replaces_values_and_adds_to_lists_of_permission(
 
 def test_a_pattern_that_cannot_be_read_allows_nothing_and_spoils_no_other(opened: Open) -> None:
     config = {"tools": {"exec": {"allowlist": ["git 'unclosed", "git status"]}}}
-    assert patterns(opened(**config).rulebook) == ["git status"]
+    assert patterns(opened(**config).rule_store) == ["git status"]
 
 
 def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> None:
     wanted = [ArgvPattern.exactly(("touch", "a b*")), ArgvPattern.exactly(("ls",))]
-    opened(**TWO_AGENTS).rulebook.add_patterns(OTHER, wanted, "touch 'a b*' && ls", "anna")
+    opened(**TWO_AGENTS).rule_store.add_patterns(OTHER, wanted, "touch 'a b*' && ls", "anna")
     again = opened(**TWO_AGENTS)
-    assert again.rulebook.rules(OTHER).patterns[-2:] == tuple(wanted)
-    assert patterns(again.rulebook, MAIN) == ["git status"]
-    remembered = [rule for rule in again.rulebook.listing(OTHER) if rule.id]
+    assert again.rule_store.rules(OTHER).patterns[-2:] == tuple(wanted)
+    assert patterns(again.rule_store, MAIN) == ["git status"]
+    remembered = [rule for rule in again.rule_store.listing(OTHER) if rule.id]
     assert {(rule.added_by, rule.command) for rule in remembered} == {("anna", "touch 'a b*' && ls")}
     assert [entry["kind"] for entry in again.home.audit.entries()] == ["rule_added", "rule_added"]
 
@@ -125,14 +125,14 @@ def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> No
 def test_remembering_twice_keeps_one(opened: Open) -> None:
     permissions = opened()
     for _ in range(2):
-        permissions.rulebook.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
-    assert len(permissions.rulebook.listing(MAIN)) == 1
+        permissions.rule_store.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
+    assert len(permissions.rule_store.listing(MAIN)) == 1
     assert len(list(permissions.home.audit.entries())) == 1
 
 
 def test_each_use_is_recorded_for_configured_and_remembered_patterns(opened: Open) -> None:
     permissions = opened(tools={"exec": {"allowlist": ["git diff *"]}})
-    book = permissions.rulebook
+    book = permissions.rule_store
     book.add_patterns(MAIN, [ArgvPattern.exactly(("ls", "-l"))], "ls -l", "anna")
     configured, remembered = book.rules(MAIN).patterns
     book.record_use(MAIN, configured, "git diff a")
@@ -145,7 +145,7 @@ def test_each_use_is_recorded_for_configured_and_remembered_patterns(opened: Ope
 
 
 def test_a_rule_is_added_and_removed_by_its_id_or_its_text(opened: Open) -> None:
-    book = opened().rulebook
+    book = opened().rule_store
     first = book.add(MAIN, "git  diff *", OWNER)
     assert first.pattern == "git diff *"
     assert book.remove(first.id.upper(), OWNER).pattern == "git diff *"
@@ -155,11 +155,11 @@ def test_a_rule_is_added_and_removed_by_its_id_or_its_text(opened: Open) -> None
 
 
 def test_removing_what_is_not_there_says_what_is(opened: Open) -> None:
-    book = opened(tools={"exec": {"allowlist": ["git status"]}}).rulebook
+    book = opened(tools={"exec": {"allowlist": ["git status"]}}).rule_store
     kept = book.add(MAIN, "ls", OWNER)
-    with pytest.raises(UsageError, match=rf"no remembered rule 'nope'. Remembered: {kept.id} \(ls\)"):
+    with pytest.raises(UsageError, match=rf"no stored rule 'nope'. Stored: {kept.id} \(ls\)"):
         book.remove("nope", OWNER)
-    with pytest.raises(UsageError, match=r"stands in the configuration: take it out of tools\.exec\.allowlist"):
+    with pytest.raises(UsageError, match=r"is in the configuration: remove it from tools\.exec\.allowlist"):
         book.remove("git status", OWNER)
     with pytest.raises(ConfigError, match="does not name a program"):
         book.add(MAIN, " ", OWNER)
@@ -171,17 +171,17 @@ def test_removing_what_is_not_there_says_what_is(opened: Open) -> None:
 )
 def test_only_the_owner_changes_rules(opened: Open, approver: Approver) -> None:
     permissions = opened()
-    kept = permissions.rulebook.add(MAIN, "ls", OWNER)
+    kept = permissions.rule_store.add(MAIN, "ls", OWNER)
     with pytest.raises(NotAnApprover):
-        permissions.rulebook.add(MAIN, "rm *", approver)
+        permissions.rule_store.add(MAIN, "rm *", approver)
     with pytest.raises(NotAnApprover):
-        permissions.rulebook.remove(kept.id, approver)
-    assert patterns(permissions.rulebook) == ["ls"]
+        permissions.rule_store.remove(kept.id, approver)
+    assert patterns(permissions.rule_store) == ["ls"]
     assert [entry["kind"] for entry in permissions.home.audit.entries()][1:] == ["rule_refused"] * 2
 
 
 def test_programs_of_skills_count_where_they_are_allowed(opened: Open) -> None:
-    off, on = opened().rulebook, opened(tools={"exec": {"autoAllowSkills": True}}).rulebook
+    off, on = opened().rule_store, opened(tools={"exec": {"autoAllowSkills": True}}).rule_store
     for book in (off, on):
         book.attach_skills(lambda agent: frozenset({"gh"}))
     assert off.rules(MAIN).skill_bins == frozenset()
@@ -190,10 +190,10 @@ def test_programs_of_skills_count_where_they_are_allowed(opened: Open) -> None:
 
 def test_another_configuration_keeps_what_was_remembered(opened: Open) -> None:
     before = opened()
-    before.rulebook.add(MAIN, "ls", OWNER)
-    before.rulebook.attach_skills(lambda agent: frozenset({"gh"}))
+    before.rule_store.add(MAIN, "ls", OWNER)
+    before.rule_store.attach_skills(lambda agent: frozenset({"gh"}))
     config = opened(tools={"exec": {"allowlist": ["git status"], "autoAllowSkills": True}}).home
-    after = before.renewed(config).rulebook
+    after = before.renewed(config).rule_store
     assert patterns(after) == ["git status", "ls"]
     assert after.rules(MAIN).skill_bins == frozenset({"gh"})
 
@@ -201,6 +201,6 @@ def test_another_configuration_keeps_what_was_remembered(opened: Open) -> None:
 def test_what_cannot_be_kept_does_not_stop_the_command(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     permissions = opened()
     permissions.home.audit.path.mkdir()
-    permissions.rulebook.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
-    assert permissions.rulebook.listing() == ()
-    assert "was not kept" in caplog.text
+    permissions.rule_store.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
+    assert permissions.rule_store.listing() == ()
+    assert "were not stored" in caplog.text

@@ -97,7 +97,7 @@ async def test_a_required_sandbox_that_is_missing_refuses_commands(tmp_path: Pat
     replies = (calls("exec", command="pwd"), says("I cannot."))
     async with staged(tmp_path, *replies, config=sandboxed(backend="ssh")) as stage:
         await stage.ask("go", session="ideas", ask=yes)
-        assert "run in a sandbox only" in last_result(stage)
+        assert "need a sandbox" in last_result(stage)
         assert "apt-get install bubblewrap" in last_result(stage)
 
 

@@ -12,16 +12,21 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust
 from retinue.dispatch.subagents import SpawnOrder
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
 from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import says
-from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import (
+    CallingSession,
+    SessionsSendArguments,
+    SpawnArguments,
+    SubagentsArguments,
+)
 from tests.runtime.delegation import MAIN, Follower, Gated, rows, serving
 
 pytestmark = pytest.mark.anyio
 
-ASKER = Asker(MAIN, owner=True)
+ASKER = CallingSession(MAIN, owner=True)
 IDEAS = SessionKey.parse("agent:main:ideas")
 WRITER = SessionKey.main(AgentId("writer"))
 BETWEEN = {"enabled": True, "allow": ["writer"]}
@@ -47,63 +52,63 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
         for key in (MAIN, IDEAS, WRITER):
             await scene.say("Hi.", key)
         child = await scene.told(await scene.spawn(SpawnOrder("Work.")))
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         keys = {"main": MAIN, "ideas": IDEAS, "writer": WRITER, "child": child.session}
-        listed = {row["key"] for row in rows(await company.sessions(ASKER, 50))}
+        listed = {row["key"] for row in rows(await access.sessions(ASKER, 50))}
         assert listed == {keys[name].text for name in seen}
         for name, key in keys.items():
             if name in seen:
-                assert "hello" in str((await company.history(ASKER, key.text, 5)).facts)
+                assert "hello" in str((await access.history(ASKER, key.text, 5)).facts)
             else:
                 with pytest.raises(UsageError, match="You may not reach"):
-                    await company.history(ASKER, key.text, 5)
+                    await access.history(ASKER, key.text, 5)
                 with pytest.raises(UsageError, match="You may not reach"):
-                    await company.send(ASKER, SessionsSendArguments(session=key.text, message="psst"))
+                    await access.send(ASKER, SessionsSendArguments(session=key.text, message="psst"))
 
 
 async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         child = await scene.spawn(SpawnOrder("Find the answer.", label="search"))
         await scene.until(lambda: scene.child(child).started_at is not None)
-        (row,) = rows(await company.look_after(ASKER, SubagentsArguments()))
+        (row,) = rows(await access.look_after(ASKER, SubagentsArguments()))
         assert (row["runId"], row["label"], row["state"]) == (child.run, "search", "running")
         with pytest.raises(UsageError, match="needs a message"):
-            await company.look_after(ASKER, SubagentsArguments(action="steer", run=child.run))
-        await company.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="Look again."))
+            await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run))
+        await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="Look again."))
         model.gate.set()
         await scene.told(child)
-        told = await company.look_after(ASKER, SubagentsArguments(action="log", run=child.run))
+        told = await access.look_after(ASKER, SubagentsArguments(action="log", run=child.run))
         assert isinstance(told.facts, dict)
         assert "Look again." in str(told.facts["messages"])
         assert told.facts["state"] == "completed"
         with pytest.raises(UsageError, match="has ended"):
-            await company.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="More."))
+            await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="More."))
         with pytest.raises(UsageError, match="needs `run`"):
-            await company.look_after(ASKER, SubagentsArguments(action="cancel"))
+            await access.look_after(ASKER, SubagentsArguments(action="cancel"))
 
 
 async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower) -> None:
     agents = {"list": [{"id": "main", "subagents": {"allowAgents": ["writer"]}}, {"id": "writer"}, {"id": "cook"}]}
     async with serving(tmp_path, model, agents=agents) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        assert [row["id"] for row in rows(await company.agents(ASKER))] == ["main", "writer"]
-        assert [row["id"] for row in rows(await company.agents(Asker(WRITER, owner=True)))] == ["writer"]
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        assert [row["id"] for row in rows(await access.agents(ASKER))] == ["main", "writer"]
+        assert [row["id"] for row in rows(await access.agents(CallingSession(WRITER, owner=True)))] == ["writer"]
 
 
 async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("hello"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         await scene.say("Hi.", IDEAS)
-        assert not (await company.history(ASKER, "ideas", 5)).foreign
-        careful = Asker(MAIN, owner=True, tainted=True)
-        answer = await company.send(careful, SessionsSendArguments(session="ideas", message="A page says so."))
+        assert not (await access.history(ASKER, "ideas", 5)).foreign
+        careful = CallingSession(MAIN, owner=True, tainted=True)
+        answer = await access.send(careful, SessionsSendArguments(session="ideas", message="A page says so."))
         assert answer.foreign
         last = scene.runtime.agent(DEFAULT_AGENT).store.open(IDEAS).messages[-2]
         assert isinstance(last, UserMessage)
         assert last.trust is Trust.UNTRUSTED
-        assert (await company.history(ASKER, "ideas", 5)).foreign
+        assert (await access.history(ASKER, "ideas", 5)).foreign
 
 
 async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: Path) -> None:
@@ -112,32 +117,32 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
         await scene.until(lambda: bool(model.tasks))
         page = UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        assert (await company.look_after(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        assert (await access.look_after(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
         model.gate.set()
         await scene.told(child)
-        assert (await company.look_after(ASKER, SubagentsArguments())).foreign
+        assert (await access.look_after(ASKER, SubagentsArguments())).foreign
 
 
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         wish = decode(SpawnArguments, {"task": "Look.", "taskName": "scout-1"})
-        await company.spawn(ASKER, wish)
+        await access.spawn(ASKER, wish)
         with pytest.raises(UsageError, match="is called 'scout-1'"):
-            await company.spawn(ASKER, wish)
+            await access.spawn(ASKER, wish)
         await scene.until(lambda: bool(model.tasks))
-        await company.look_after(ASKER, SubagentsArguments(action="steer", run="scout-1", message="Look again."))
+        await access.look_after(ASKER, SubagentsArguments(action="steer", run="scout-1", message="Look again."))
         model.gate.set()
-        (row,) = rows(await company.look_after(ASKER, SubagentsArguments()))
-        await scene.told(scene.spawner.book.get(row["runId"]))
-        told = await company.look_after(ASKER, SubagentsArguments(action="log", run="scout-1"))
+        (row,) = rows(await access.look_after(ASKER, SubagentsArguments()))
+        await scene.told(scene.subagents.store.get(row["runId"]))
+        told = await access.look_after(ASKER, SubagentsArguments(action="log", run="scout-1"))
         assert isinstance(told.facts, dict)
         assert (told.facts["runId"], told.facts["taskName"]) == (row["runId"], "scout-1")
         assert "Look again." in str(told.facts["messages"])
         with pytest.raises(UsageError, match="no sub-agent"):
-            await company.look_after(Asker(IDEAS, owner=True), SubagentsArguments(action="log", run="scout-1"))
-        await company.spawn(ASKER, wish)
+            await access.look_after(CallingSession(IDEAS, owner=True), SubagentsArguments(action="log", run="scout-1"))
+        await access.spawn(ASKER, wish)
 
 
 @pytest.mark.parametrize("name", ["Scout", "1st", "a b", "a" * 65, "scout\n"])
@@ -149,7 +154,7 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("REPLY_SKIP"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        told = await HomeCompany(scene.runtime, scene.runtime.dispatcher).send(
+        told = await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).send(
             ASKER, SessionsSendArguments(session="ideas", message="Thanks.")
         )
         assert isinstance(told.facts, dict)

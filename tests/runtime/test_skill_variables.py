@@ -66,4 +66,4 @@ async def test_dangerous_names_and_secrets_that_cannot_be_had_are_left_out(
     assert found["FINE"] == "yes"
     assert not {"BASH_ENV", "HTTPS_PROXY", "LD_PRELOAD", "LOST_KEY"} & found.keys()
     for name in ("BASH_ENV", "HTTPS_PROXY", "LD_PRELOAD", "LOST_KEY"):
-        assert f"the variable {name} of a skill is left out" in caplog.text
+        assert f"the variable {name} of a skill is omitted" in caplog.text

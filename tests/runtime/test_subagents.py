@@ -13,7 +13,7 @@ from retinue.core.events import TextDelta
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
-    MOST_UNTOLD,
+    MAX_UNREAD_RESULTS,
     Child,
     ChildState,
     SpawnFacts,
@@ -22,10 +22,15 @@ from retinue.dispatch.subagents import (
     find_refusal,
     key_for_child,
 )
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import (
+    CallingSession,
+    SessionsSendArguments,
+    SpawnArguments,
+    SubagentsArguments,
+)
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, Follower, delegating, rows, serving
 
@@ -37,7 +42,7 @@ async def test_a_child_works_alone_and_its_parent_is_told_once(tmp_path: Path, m
     async with serving(tmp_path, model) as scene:
         assert await scene.say("What is the answer?") == "I handed it on."
         await scene.until(lambda: "My sub-agent found 42." in scene.said())
-        (child,) = scene.spawner.book.all()
+        (child,) = scene.subagents.store.all()
         child = await scene.told(child)
         assert (child.state, child.text, child.label) == (ChildState.DONE, "The answer is 42.", "search")
         assert child.told_at is not None
@@ -54,8 +59,8 @@ async def test_a_fork_knows_the_conversation(tmp_path: Path, model: Follower) ->
     model.answer = staticmethod(lambda text: says("yes"))
     async with serving(tmp_path, model) as scene:
         await scene.say("My dog is called Rex.")
-        child = (await scene.spawner.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)).child
-        await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
+        child = (await scene.subagents.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)).child
+        await scene.until(lambda: scene.subagents.store.get(child.run).told_at is not None)
         asked = next(request for request in model.requests if b"[Sub-agent task]" in request.body)
         assert b"My dog is called Rex." in asked.body
 
@@ -66,11 +71,11 @@ async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, mode
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        asker = Asker(MAIN, owner=True)
+        asker = CallingSession(MAIN, owner=True)
         wish = SpawnArguments(task="Think forever.", run_timeout_seconds=1)
-        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
+        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
         await scene.until(lambda: any("timed out" in text for text in scene.said()))
-        (child,) = scene.spawner.book.all()
+        (child,) = scene.subagents.store.all()
         assert child.state is ChildState.TIMED_OUT
         assert "stopped after 1 s" in child.text
 
@@ -81,11 +86,11 @@ async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Fol
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.spawner.spawn(SpawnOrder("Work on."), MAIN, owner=True)).child
+        child = (await scene.subagents.spawn(SpawnOrder("Work on."), MAIN, owner=True)).child
         await scene.until(lambda: scene.runtime.runner(child.session).running)
         assert await scene.say("/stop") == "Stopped."
-        await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
-        assert scene.spawner.book.get(child.run).state is ChildState.CANCELLED
+        await scene.until(lambda: scene.subagents.store.get(child.run).told_at is not None)
+        assert scene.subagents.store.get(child.run).state is ChildState.CANCELLED
         await scene.until(lambda: not scene.runtime.runner(child.session).running)
 
 
@@ -103,7 +108,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
+        child = (await scene.subagents.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
         await scene.until(lambda: scene.runtime.runner(child.session).running)
         await scene.until(lambda: bool(model.requests))
         if partial:
@@ -112,24 +117,24 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
     for _ in range(2):
         async with serving(tmp_path, model) as scene:
             scene.board.resume()
-            scene.spawner.adopt()
-            await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
+            scene.subagents.adopt()
+            await scene.until(lambda: scene.subagents.store.get(child.run).told_at is not None)
             await scene.until(lambda: "noted" in scene.said())
             told = [text for text in scene.said() if text.startswith(f"[Sub-agent {child.run}")]
             assert len(told) == 1
-            assert scene.spawner.book.get(child.run).text == "done at last"
+            assert scene.subagents.store.get(child.run).text == "done at last"
     assert all(request.json["messages"][-1]["role"] == "user" for request in model.model_requests)
 
 
 async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.spawner.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)).child
-        await scene.until(lambda: scene.spawner.book.get(child.run).archived_at is not None)
+        child = (await scene.subagents.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)).child
+        await scene.until(lambda: scene.subagents.store.get(child.run).archived_at is not None)
         store = scene.runtime.agent(DEFAULT_AGENT).store
         assert store.find(child.session) is None
         assert list(store.folder.glob("*.jsonl.deleted.*"))
-        assert scene.spawner.book.get(child.run).text == "The answer is 42."
+        assert scene.subagents.store.get(child.run).text == "The answer is 42."
 
 
 async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) -> None:
@@ -138,21 +143,21 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
     async with serving(tmp_path, model) as scene:
         await scene.say("one")
         await scene.say("two", ideas)
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        asker = Asker(MAIN, owner=True)
-        assert [row["key"] for row in rows(await company.sessions(asker, 10))] == [MAIN.text]
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        asker = CallingSession(MAIN, owner=True)
+        assert [row["key"] for row in rows(await access.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
-            company.history(asker, "ideas", 5),
-            company.send(asker, SessionsSendArguments(session="ideas", message="psst")),
+            access.history(asker, "ideas", 5),
+            access.send(asker, SessionsSendArguments(session="ideas", message="psst")),
         ):
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
-        child = (await scene.spawner.spawn(SpawnOrder("x"), ideas, owner=True)).child
-        with pytest.raises(UsageError, match="not one of this session"):
-            await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
+        child = (await scene.subagents.spawn(SpawnOrder("x"), ideas, owner=True)).child
+        with pytest.raises(UsageError, match="not belong to this session"):
+            await access.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        answer = (await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        answer = (await access.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
         assert any(
@@ -184,7 +189,9 @@ async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Pa
     stage = Stage(HomePaths(tmp_path / "home"), model)
     async with stage.open() as runtime:
         with pytest.raises(UsageError, match="retinue gateway start"):
-            await HomeCompany(runtime, runtime.dispatcher).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
+            await HomeSessionTools(runtime, runtime.dispatcher).spawn(
+                CallingSession(MAIN, owner=True), SpawnArguments(task="x")
+            )
 
 
 FACTS = SpawnFacts(
@@ -209,8 +216,8 @@ WRITER = SpawnOrder("Write.", agent=AgentId("writer"))
         (SpawnOrder("  "), FACTS, "needs a task"),
         (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a")), "nested deeper"),
         (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a"), deepest=2), None),
-        (SpawnOrder("x"), replace(FACTS, children=5), "at work already"),
-        (SpawnOrder("x"), replace(FACTS, untold=MOST_UNTOLD), "wait to be read"),
+        (SpawnOrder("x"), replace(FACTS, children=5), "already running"),
+        (SpawnOrder("x"), replace(FACTS, untold=MAX_UNREAD_RESULTS), "waiting to be read"),
         (SpawnOrder("x"), replace(FACTS, must_name_agent=True), "Say which agent"),
         (replace(WRITER, agent=AgentId("ghost")), FACTS, "There is no agent 'ghost'"),
         (WRITER, FACTS, "may not start 'writer'"),
@@ -241,7 +248,7 @@ async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follow
             book.add(
                 Child(RunId(name), MAIN, key_for_child(MAIN, DEFAULT_AGENT, name), "t", "", owner=True, asked_at=now)
             )
-        with pytest.raises(UsageError, match="Several sub-agents begin with 'abc'"):
+        with pytest.raises(UsageError, match="Several sub-agents match 'abc'"):
             book.get("abc")
         with pytest.raises(UsageError, match="There is no sub-agent 'x'"):
             book.get("x")
@@ -251,13 +258,13 @@ async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follow
 async def test_a_person_looks_after_sub_agents_by_a_command(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with serving(tmp_path, model) as scene:
-        assert await scene.say("/subagents") == "No sub-agent works for this conversation."
+        assert await scene.say("/subagents") == "This conversation has no sub-agents."
         assert await scene.say("What is the answer?") == "I handed it on."
         await scene.until(lambda: "My sub-agent found 42." in scene.said())
-        (child,) = scene.spawner.book.all()
+        (child,) = scene.subagents.store.all()
         assert await scene.say("/subagents") == f"{child.run[:8]}  completed  search"
         assert await scene.say(f"/subagents log {child.run[:8]}") == "completed\n\nThe answer is 42."
-        assert await scene.say(f"/subagents cancel {child.run}") == "It had ended already."
+        assert await scene.say(f"/subagents cancel {child.run}") == "It had already ended."
         assert "There is no sub-agent" in await scene.say("/subagents cancel nobody")
         for unclear in ("/subagents cancel", "/subagents steer x", "/subagents list x", "/subagents dance"):
             assert (await scene.say(unclear)).startswith("Usage: /subagents")

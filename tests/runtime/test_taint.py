@@ -173,7 +173,7 @@ async def test_a_summary_of_foreign_text_and_the_notes_before_it_are_foreign(sta
     stage.server.push(READ_PAGE, says("Read."))
     async with stage.open() as runtime:
         await runtime.say(Inbound("Read the page.", SessionKey.parse("agent:main:main")), stage.emit)
-        assert "summed up" in await talk_and_compact(runtime, stage)
+        assert "compacted" in await talk_and_compact(runtime, stage)
         stage.server.push(write("later", "Something."), says("ok"))
         await runtime.say(Inbound("Note something.", SessionKey.parse("agent:main:main")), stage.emit)
     assert foreign_paths(stage) == ["memory/2026-03-14.md", "memory/later.md"]
@@ -182,7 +182,7 @@ async def test_a_summary_of_foreign_text_and_the_notes_before_it_are_foreign(sta
 @pytest.mark.usefixtures("lenient")
 async def test_a_summary_of_own_words_is_clean(stage: Stage) -> None:
     async with stage.open() as runtime:
-        assert "summed up" in await talk_and_compact(runtime, stage)
+        assert "compacted" in await talk_and_compact(runtime, stage)
         stage.server.push(write("later", "Something."), says("ok"))
         await runtime.say(Inbound("Note something.", SessionKey.parse("agent:main:main")), stage.emit)
     assert foreign_paths(stage) == []
@@ -201,7 +201,7 @@ async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, 
         room = runtime.agent(DEFAULT_AGENT).workspace
         notebook = await runtime.shared.memories.notebook(room, key)
         assert notebook is not None
-        assert "summed up" in await talk_and_compact(runtime, stage)
+        assert "compacted" in await talk_and_compact(runtime, stage)
         found = {hit.path for hit in (await notebook.search("ferry pier 7")).hits}
         sessions = {hit.path for hit in (await notebook.search("question 5 harbour")).hits}
     assert ("memory/2026-03-14.md" in found) == (how != "off")

@@ -10,14 +10,14 @@ import pytest
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
-from retinue.runtime.inspect.explain import take_stand
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.inspect.explain import inspect_session
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import working_folder
 from retinue.structs.decode import decode
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
+from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments
 from retinue.tools.policy import Effect
 from tests.runtime.delegation import MAIN, TASK, Gated, Scene, last_words, serving
 
@@ -113,7 +113,7 @@ async def test_a_folder_that_is_none_or_not_the_agents_is_refused(tmp_path: Path
         with pytest.raises(SpawnRefused, match="cannot work in") as refused:
             await scene.spawn(SpawnOrder("x", workspace=folder))
         assert why in str(refused.value)
-        assert scene.spawner.book.all() == ()
+        assert scene.subagents.store.all() == ()
 
 
 async def test_children_of_a_child_stay_in_its_folder_and_can_only_go_deeper(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_the_folder_holds_after_a_restart_and_a_lost_one_ends_the_child(tm
             workspace = furnish(scene)
             child = await work_in(scene, "projects/one")
         async with serving(tmp_path, model) as scene:
-            stand = take_stand(scene.runtime.home, child.session)
+            stand = inspect_session(scene.runtime.home, child.session)
             assert stand.judge_path("read", "notes.md").effect is Effect.ALLOW
             assert stand.judge_path("read", "../two/notes.md").effect is Effect.DENY
             model.wanted = [calls("read", path="notes.md")]
@@ -146,7 +146,7 @@ async def test_the_folder_holds_after_a_restart_and_a_lost_one_ends_the_child(tm
             assert "about one" in model.seen[-1]
             (workspace / "projects/one").rename(workspace / "elsewhere")
             (workspace / "projects/one").symlink_to(workspace)
-            assert "cannot be used any more" in await scene.say("And again.", child.session)
+            assert "cannot be used anymore" in await scene.say("And again.", child.session)
             assert stand.judge_path("read", "AGENTS.md").effect is Effect.DENY
 
 
@@ -155,7 +155,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         furnish(scene)
         order = SpawnOrder("x", workspace="projects/one")
-        spawned = await scene.spawner.spawn(order, MAIN, owner=True, foreign=True)
+        spawned = await scene.subagents.spawn(order, MAIN, owner=True, foreign=True)
         await scene.told(spawned.child)
         parts = scene.runtime.agent(AgentId("main"))
         written = parts.shared.memories.writes(parts.workspace)
@@ -167,8 +167,8 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
         wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
-        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(Asker(MAIN, owner=True), wish)
-        (child,) = scene.spawner.book.all()
+        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        (child,) = scene.subagents.store.all()
         await scene.told(child)
         assert f"Working directory: {workspace / 'projects'}" in model.prompts[0]
         assert (workspace / "memory/tea.md").read_text() == "Remember the tea.\n"

@@ -64,7 +64,7 @@ class Arena:
         confinement = sandboxes.confine(SESSION)
         assert confinement is not None
         skip_without(sandboxes, confinement)
-        enclosure = sandboxes.enclose(confinement, SESSION)
+        enclosure = sandboxes.with_backend(confinement, SESSION)
         sandboxes.open(confinement, SESSION)
         own(self.home, self.uid)
         return enclosure
@@ -79,7 +79,7 @@ class Arena:
         package = str(Path(retinue.__file__).parent.parent)
         wrapping = None
         if enclosure is not None:
-            wrapping = {"package": package, "wrapping": enclosure.wrap(ENVIRONMENT).plan(), "door": None}
+            wrapping = {"package": package, "wrapping": enclosure.wrap(ENVIRONMENT).plan(), "proxy_socket": None}
         folder = enclosure.confinement.folder if enclosure is not None else self.workspace
         with tempfile.TemporaryFile("w+") as plan, ExitStack() as stack:
             json.dump({"steps": steps, "grace": 1.0, "parent": os.getpid(), "sandbox": wrapping}, plan)

@@ -24,7 +24,7 @@ async def table() -> AsyncIterator[CommandTable]:
 @pytest.fixture
 def bench(tmp_path: Path, table: CommandTable) -> Bench:
     made = Bench(tmp_path / "home", table, {"backend": "bubblewrap"})
-    skip_without(made.sandboxes, made.sandboxes.draw(MAIN))
+    skip_without(made.sandboxes, made.sandboxes.confinement_of(MAIN))
     made.workspace.mkdir(parents=True)
     (made.workspace / "notes.txt").write_text("mine\n")
     (made.home / "retinue.json").write_text("{}")
@@ -34,5 +34,5 @@ def bench(tmp_path: Path, table: CommandTable) -> Bench:
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def backend(request: pytest.FixtureRequest, bench: Bench) -> str:
     bench.settings["backend"] = request.param
-    skip_without(bench.sandboxes, bench.sandboxes.draw(MAIN))
+    skip_without(bench.sandboxes, bench.sandboxes.confinement_of(MAIN))
     return str(request.param)

@@ -150,9 +150,9 @@ async def test_a_session_that_is_not_confined_runs_unconfined(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"backend": "ssh"}, "ssh: no plugin offers it"),
+        ({"backend": "ssh"}, "ssh: no plugin provides it"),
         ({"backend": "podman"}, "podman: the program `podman` is not installed"),
-        ({"backend": "landlock", "network": "proxy"}, "landlock has no network of its own"),
+        ({"backend": "landlock", "network": "proxy"}, "landlock has no network namespace"),
     ],
 )
 async def test_a_sandbox_that_is_missing_stops_the_command(bench: Bench, settings: dict[str, Any], why: str) -> None:
@@ -252,7 +252,7 @@ async def test_file_tools_obey_a_read_only_workspace(bench: Bench) -> None:
 async def test_the_plan_of_a_command_is_plain_data(bench: Bench) -> None:
     confinement = bench.sandboxes.confine(MAIN)
     assert confinement is not None
-    wrapping = bench.sandboxes.enclose(confinement, MAIN).wrap({"TOKEN": "secret-value"})
+    wrapping = bench.sandboxes.with_backend(confinement, MAIN).wrap({"TOKEN": "secret-value"})
     assert json.loads(json.dumps(wrapping.plan()))["kind"] == "bubblewrap"
     assert "secret-value" not in " ".join(wrapping.options), "other users can read the words of a command"
 

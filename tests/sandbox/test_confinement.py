@@ -116,5 +116,5 @@ def test_limits_are_read_as_sizes() -> None:
 def test_a_sandbox_describes_itself_to_whoever_is_asked() -> None:
     assert draw().describe() == "agent-main, without the workspace, no network"
     told = draw(workspaceAccess="ro", network="proxy").describe()
-    assert told == "agent-main, the workspace read-only, network by the checked proxy"
+    assert told == "agent-main, the workspace read-only, network through the checked proxy"
     assert "writable" in draw(workspaceAccess="rw").describe()

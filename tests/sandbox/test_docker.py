@@ -197,7 +197,7 @@ def test_containers_are_named_apart_and_removed_at_the_end() -> None:
         values = {"mode": "all", "backend": "docker", "docker": {"env": {"GREETING": "hello"}}}
         settings = decode(SandboxSettings, values)
         sandboxes = arena.sandboxes()
-        confinement = sandboxes.draw(MAIN)
+        confinement = sandboxes.confinement_of(MAIN)
         sandboxes.open(confinement, MAIN)
         backend = type("Stub", (Docker,), {"program": str(program)})(settings.docker, arena.home)
         done = arena.run_steps(BackedSandbox(confinement, backend), [[";", [["/bin/a"], ["/bin/b", "x"]], []]])

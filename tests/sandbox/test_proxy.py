@@ -77,7 +77,7 @@ def test_other_requests_are_refused(head: bytes) -> None:
 
 @asynccontextmanager
 async def proxy(rules: NetworkRules) -> AsyncIterator[int]:
-    """The proxy behind a door, with one listening socket handed through it; gives that socket's port."""
+    """Serve one listening socket through the proxy; yield its port."""
     ours, theirs = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -173,7 +173,7 @@ async def test_a_head_without_end_is_cut_off() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_proxy_ends_with_the_door() -> None:
+async def test_the_proxy_ends_with_its_socket() -> None:
     async with web_server() as server:
         with anyio.fail_after(20):
             async with proxy(rules_for(server)) as port:

@@ -21,8 +21,8 @@ from retinue.core.run_context import current_run, enter_run
 from retinue.security.log_file import LogFile
 from retinue.security.logs import (
     LOG,
-    ErrandFilter,
     JsonFormatter,
+    RunContextFilter,
     TextFormatter,
     show_logs,
     tune_console,
@@ -40,7 +40,7 @@ def written() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.name = LOG
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     handler.setFormatter(TextFormatter())
     before = logging.getLogger("retinue").level
     logging.getLogger().addHandler(handler)
@@ -149,7 +149,7 @@ def log_file(tmp_path: Path) -> Iterator[Path]:
     _close_log()  # one that a command of another test may have left
     handler = LogFile(path)
     handler.name = LOG
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     logging.getLogger().addHandler(handler)
     yield path
     _close_log()

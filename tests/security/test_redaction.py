@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from retinue.core.errors import ConfigError
 from retinue.security.redaction import (
     HIDDEN,
-    LONGEST_PATTERN,
+    MAX_PATTERN_CHARS,
     RedactingFormatter,
     Redactor,
     redact_data,
@@ -125,7 +125,7 @@ def test_a_group_that_found_nothing_hides_the_whole_match() -> None:
     assert Redactor(patterns=["(a)|bcd"])("x bcd a") == f"x {HIDDEN} {HIDDEN}"
 
 
-@pytest.mark.parametrize("pattern", ["(", "x" * (LONGEST_PATTERN + 1)])
+@pytest.mark.parametrize("pattern", ["(", "x" * (MAX_PATTERN_CHARS + 1)])
 def test_a_pattern_that_cannot_be_used_is_a_config_error(pattern: str) -> None:
     with pytest.raises(ConfigError):
         Redactor(patterns=[pattern])

@@ -85,7 +85,7 @@ def test_a_program_that_hangs_dies_with_its_children(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_program_that_closes_its_output_and_goes_on_is_ended() -> None:
     code = "import os,time; os.close(1); time.sleep(60)"
-    with pytest.raises(ConfigError, match="did not give"):
+    with pytest.raises(ConfigError, match="did not provide"):
         run_for_secret((sys.executable, "-S", "-c", code), ENVIRONMENT, 1.0)
 
 

@@ -123,7 +123,7 @@ def test_a_missing_root_is_silent_unless_somebody_named_it(tmp_path: Path) -> No
 
 def test_a_named_folder_without_a_skill_is_reported(tmp_path: Path) -> None:
     found = look(SkillSource(SkillTier.EXPLICIT, tmp_path, named=True))
-    assert "no `SKILL.md` was found" in found.problems[0].message
+    assert "`SKILL.md` was not found" in found.problems[0].message
 
 
 def test_a_broken_skill_is_reported_and_the_others_load(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_broken_skill_is_reported_and_the_others_load(tmp_path: Path) -> None:
     assert names(found) == ["a", "g"]
     assert {problem.path.parent.name: problem.message.split(".")[0] for problem in found.problems} == {
         "b": "It is not UTF-8 text: byte 11 cannot be read",
-        "c": "It is not a text file: it holds zero bytes",
+        "c": "It is not a text file: it contains zero bytes",
         "d": "It is larger than 256,000 bytes (`skills",
         "e": "It has no description",
         "f": "It is a folder, not a regular file",
@@ -274,7 +274,7 @@ class TestLinks:
         found = look(tmp_path)
         assert names(found) == ["a"]
         assert [problem.path.name for problem in found.problems] == ["SKILL.md"]
-        assert "leads back to itself" in found.problems[0].message
+        assert "link to itself" in found.problems[0].message
 
 
 class TestLimits:

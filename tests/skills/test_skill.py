@@ -194,9 +194,9 @@ ALIASES = 'a: &a ["x", "x"]\n' + "".join(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("# no front matter\n", "does not begin with front matter"),
-        ("", "does not begin with front matter"),
-        ("---\nname: x\ndescription: y\n", "does not begin with front matter"),
+        ("# no front matter\n", "does not start with front matter"),
+        ("", "does not start with front matter"),
+        ("---\nname: x\ndescription: y\n", "does not start with front matter"),
         ("---\n---\n", "no description"),
         ("---\nname: x\n---\n", "no description"),
         ("---\nname: x\ndescription: '  '\n---\n", "no description"),
@@ -205,7 +205,7 @@ ALIASES = 'a: &a ["x", "x"]\n' + "".join(
         (f"---\n{ALIASES}name: x\ndescription: y\n---\n", "aliases"),
         ("---\nname: x\ndescription: y\nextra: !!python/object:os.system x\n---\n", "tags"),
         (f"---\nname: x\ndescription: y\nextra: {'z' * 70_000}\n---\n", "larger than"),
-        ("---\nname: x\nname: y\ndescription: z\n---\n", "stands twice"),
+        ("---\nname: x\nname: y\ndescription: z\n---\n", "occurs twice"),
         ("---\nname: x\ndescription: y\nmetadata: '{\"openclaw\": [}'\n---\n", "`metadata` cannot be read"),
         (f"---\nname: x\ndescription: y\nmetadata: '{DEEP_JSON}'\n---\n", "`metadata` cannot be read"),
         ("---\nname: x\ndescription: y\nmetadata: {openclaw: {requires: {bins: 5}}}\n---\n", "metadata.requires.bins"),

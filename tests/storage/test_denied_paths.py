@@ -46,7 +46,7 @@ def test_a_closed_place_is_not_reached(root: Root, path: str) -> None:
         lambda: root.check_write(path),
         lambda: root.find_shadowed(path),
     ):
-        with pytest.raises(OutsideRoot, match="closed"):
+        with pytest.raises(OutsideRoot, match="denied"):
             attempt()
 
 

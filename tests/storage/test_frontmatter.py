@@ -92,7 +92,7 @@ def test_values(text: str, value: YamlValue) -> None:
         ("a: ! 1", 1, "tags"),
         ("!!map\na: 1", 1, "tags"),
         ("a: 1\n---\nb: 2", 2, "second document"),
-        ("a: 1\nb: 2\na: 3", 3, "stands twice"),
+        ("a: 1\nb: 2\na: 3", 3, "occurs twice"),
         ("- a\n- b", 1, "key: value"),
         ("just words", 1, "key: value"),
         ("? [x]\n: 1", 1, "plain text"),

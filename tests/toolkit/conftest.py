@@ -17,15 +17,15 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.storage.files import Root
-from retinue.toolkit.gateway import Steward
-from retinue.toolkit.jobdesk import JobDesk
+from retinue.toolkit.gateway import ConfigService
+from retinue.toolkit.job_service import JobService
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.message import Messenger
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.session_services import SessionStatus
-from retinue.toolkit.sessions.delegation import Company
+from retinue.toolkit.sessions.delegation import SessionAccess
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -132,16 +132,16 @@ class Board:
     async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
         return None
 
-    def jobs(self) -> JobDesk:
+    def jobs(self) -> JobService:
         raise AssertionError("there are no jobs here")
 
-    def company(self) -> Company:
+    def session_access(self) -> SessionAccess:
         raise AssertionError("there are no other sessions here")
 
     def messenger(self) -> Messenger:
         raise AssertionError("there are no channels here")
 
-    def steward(self) -> Steward:
+    def config_service(self) -> ConfigService:
         raise AssertionError("there is no configuration here")
 
 

@@ -123,7 +123,7 @@ async def test_a_file_of_another_spelling_shadows_nothing(
 ) -> None:
     (user / "SOUL.md").write_text("kind\n")
     for name in ("soul.MD", "ＳOUL.md", "Soul.md"):
-        assert "differ only in spelling" in await failure(tools["write"], context, path=name, content="evil")
+        assert "only in spelling" in await failure(tools["write"], context, path=name, content="evil")
     assert sorted(path.name for path in user.iterdir()) == ["SOUL.md", "state"]
 
 

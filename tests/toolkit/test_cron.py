@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.core.keys import AgentId
 from retinue.toolkit.cron import cron_tool
-from retinue.toolkit.jobdesk import Listed
+from retinue.toolkit.job_service import Listed
 from retinue.tools.tool import ToolContext
 from tests.toolkit.conftest import Person, call, failure
 

@@ -49,7 +49,7 @@ SKIPPED = "Skipped: a new message arrived before this call began."
 
 
 class CallEnvironment(Struct, frozen=True):
-    """What tool calls need: the tools, their context, the transcript, and the receiver of events."""
+    """The dependencies of tool calls: the tools, their context, the transcript, and the receiver of events."""
 
     tools: Mapping[str, Tool[Any]]
     context: ToolContext
@@ -198,7 +198,7 @@ async def _run_tool(prepared: _Prepared, context: ToolContext) -> ToolOutput:
         return await prepared.tool.run(prepared.arguments, context)
     except ToolFailed as failure:
         return ToolOutput.of(str(failure), is_error=True)
-    except Exception:  # border: a tool is foreign code
+    except Exception:  # boundary: a tool may raise anything
         log.exception("tool crashed: %s", prepared.tool.name)
         return ToolOutput.of(f"`{prepared.tool.name}` crashed; the error was logged.", is_error=True)
 

@@ -65,7 +65,7 @@ def unlimited_room(messages: Sequence[Message]) -> bool:
 
 
 class LoopParts(Struct, frozen=True):
-    """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
+    """The dependencies of the loop. `steering` returns messages that arrived during the turn, each once."""
 
     stream: Stream
     calls: CallEnvironment
@@ -82,7 +82,7 @@ class LoopParts(Struct, frozen=True):
 
 
 class LoopEnd(Struct, frozen=True):
-    """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
+    """The end of the loop: the last answer, the usage, the failure if any, and calls that the client must run.
 
     `out_of_room` is true if the loop stopped because `has_room` returned false.
     """
@@ -206,7 +206,7 @@ class StopSwitch(Struct):
 
 
 class Turn(Struct, frozen=True):
-    """What to answer and the time limit; without a message, continue from the end of the transcript."""
+    """The message to answer and the time limit; without a message, continue from the end of the transcript."""
 
     run: RunId
     session: SessionKey
@@ -215,7 +215,7 @@ class Turn(Struct, frozen=True):
     message: UserMessage | None = None
 
 
-class ContextKeeper(Protocol):
+class ContextBuilder(Protocol):
     """Builds requests from a session's transcript, and compacts it."""
 
     async def prepare(self) -> ModelRequest:
@@ -227,7 +227,7 @@ class ContextKeeper(Protocol):
         ...
 
 
-async def run_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
+async def run_turn(turn: Turn, context: ContextBuilder, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
     """Record the message, answer it, and emit how the turn ended.
 
     A stopped turn ends normally; a cancellation of the surrounding scope is propagated.
@@ -239,17 +239,17 @@ async def run_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: 
     timed_out = False
     with switch.scope:
         with anyio.move_on_after(turn.seconds) as limit:
-            end = await run_loop(await keeper.prepare(), parts)
+            end = await run_loop(await context.prepare(), parts)
             for _ in range(MAX_OVERFLOWS):
                 if end.failure is None or end.failure.reason is not Failure.OVERFLOW:
                     break
-                request = await keeper.relieve()
+                request = await context.relieve()
                 if request is None:
                     break
                 end = _combine(end, await run_loop(request, parts))
             if end.out_of_room:
                 # Compaction cannot make more room. The size is an estimate, so let the provider decide.
-                end = _combine(end, await run_loop(await keeper.prepare(), replace(parts, has_room=unlimited_room)))
+                end = _combine(end, await run_loop(await context.prepare(), replace(parts, has_room=unlimited_room)))
         timed_out = limit.cancelled_caught
     finished = _finish(turn, end, timed_out=timed_out)
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):

@@ -14,7 +14,7 @@ from retinue.core.messages import ToolCall, ToolResult
 
 
 class LoopProgress(Enum):
-    """The judgement on the last calls."""
+    """The assessment of the last calls."""
 
     FINE = "fine"
     REPEATING = "repeating"
@@ -50,7 +50,7 @@ class RepetitionGuard:
         self._idle = 0
 
     def watch(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> LoopProgress:
-        """Record one round of calls; returns the judgement on them."""
+        """Record one round of calls and return their assessment."""
         if not self.limits.enabled:
             return LoopProgress.FINE
         worst = max((self._record(call, result) for call, result in zip(calls, results, strict=True)), default=0)
@@ -59,7 +59,7 @@ class RepetitionGuard:
         return LoopProgress.REPEATING if worst >= self.limits.warn else LoopProgress.FINE
 
     def _record(self, call: ToolCall, result: ToolResult) -> int:
-        """Record a call; returns how often it was repeated, in any way that counts."""
+        """Record a call and return how often it was repeated, in any way that counts."""
         mark = _fingerprint(call, result)
         self._idle = self._idle + 1 if mark in self._seen else 0
         self._seen.append(mark)

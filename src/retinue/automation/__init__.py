@@ -1,1 +1,1 @@
-"""Waking up: by the clock, by a heartbeat, by what others send."""
+"""Scheduled jobs, heartbeats, webhooks and hook folders."""

@@ -1,4 +1,4 @@
-"""Running the owner's programs: JSON on standard input, output captured.
+"""Run the owner's programs: JSON on standard input, output captured.
 
 Each runs as a separate process with only the given environment and a time limit.
 """
@@ -37,8 +37,8 @@ class ExternalProgram(Struct, frozen=True):
     seconds: float
 
 
-async def run_json_program(program: ExternalProgram, told: Mapping[str, Any]) -> str:
-    """Run a program with `told` as JSON on its standard input; return its output; raise `ProgramFailed` on failure."""
+async def run_json_program(program: ExternalProgram, data: Mapping[str, Any]) -> str:
+    """Run a program with `data` as JSON on its standard input; return its output; raise `ProgramFailed` on failure."""
     try:
         process = await anyio.open_process(
             list(program.command),
@@ -54,30 +54,30 @@ async def run_json_program(program: ExternalProgram, told: Mapping[str, Any]) ->
     try:
         with anyio.fail_after(program.seconds):
             async with process:
-                said, complaint = await _talk(process, json.dumps(told, ensure_ascii=False).encode())
+                output, errors = await _communicate(process, json.dumps(data, ensure_ascii=False).encode())
     except TimeoutError:
         raise ProgramFailed(f"{program.name} took longer than {program.seconds:g} s and was stopped.") from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        reason = (complaint or said).decode("utf-8", "replace").strip()[-500:]
+        reason = (errors or output).decode("utf-8", "replace").strip()[-500:]
         raise ProgramFailed(f"{program.name} ended with code {process.returncode}: {reason}")
-    return said.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")
 
 
-async def _talk(process: Process, told: bytes) -> tuple[bytes, bytes]:
+async def _communicate(process: Process, data: bytes) -> tuple[bytes, bytes]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    said, complaint = bytearray(), bytearray()
+    output, errors = bytearray(), bytearray()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, process.stdout, said)
-        tasks.start_soon(_read, process.stderr, complaint)
+        tasks.start_soon(_read, process.stdout, output)
+        tasks.start_soon(_read, process.stderr, errors)
         with suppress(anyio.BrokenResourceError, ConnectionError):
-            await process.stdin.send(told)
+            await process.stdin.send(data)
         await process.stdin.aclose()
-    return bytes(said), bytes(complaint)
+    return bytes(output), bytes(errors)
 
 
 async def _read(stream: ByteReceiveStream, into: bytearray) -> None:

@@ -97,9 +97,9 @@ def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
     events = tuple(str(event) for event in listed) if isinstance(listed, list) else ()
     if not events:
         raise HookFolderError(f"{folder / DECLARATION} lists no events (metadata.retinue.events).")
-    strange = [event for event in events if not _is_event(event)]
-    if strange:
-        raise HookFolderError(f"{folder / DECLARATION}: there is no event '{strange[0]}'. Events: {', '.join(EVENTS)}.")
+    unknown = [event for event in events if not _is_event(event)]
+    if unknown:
+        raise HookFolderError(f"{folder / DECLARATION}: there is no event '{unknown[0]}'. Events: {', '.join(EVENTS)}.")
     handler = next((folder / name for name in HANDLERS if os.access(folder / name, os.X_OK)), None)
     if handler is None and not bundled:
         raise HookFolderError(f"{folder} has no program: put an executable file `handler` next to {DECLARATION}.")
@@ -137,13 +137,13 @@ async def run_hook(hook: HookFolder, event: Mapping[str, Any], environment: Mapp
 def read_reply(printed: str) -> HookReply:
     """Parse the JSON object that a hook printed; other output is ignored."""
     try:
-        said = json.loads(printed)
+        reply = json.loads(printed)
     except (ValueError, RecursionError):
         return HookReply()
-    if not isinstance(said, dict):
+    if not isinstance(reply, dict):
         return HookReply()
-    messages = [sanitise(text)[:MAX_MESSAGE_CHARS] for text in _texts(said.get("messages"))]
-    return HookReply(tuple(messages[:MAX_MESSAGES]), tuple(_texts(said.get("bootstrapFiles"))[:MAX_FILES]))
+    messages = [sanitise(text)[:MAX_MESSAGE_CHARS] for text in _texts(reply.get("messages"))]
+    return HookReply(tuple(messages[:MAX_MESSAGES]), tuple(_texts(reply.get("bootstrapFiles"))[:MAX_FILES]))
 
 
 def _texts(value: object) -> list[str]:

@@ -17,7 +17,7 @@ def encode_job(job: Job) -> str:
 
 
 def decode_job(text: str) -> Job:
-    """A job as `encode_job` wrote it; raises `ValueError` if it cannot be read."""
+    """Return the job that `encode_job` wrote; raise `ValueError` if it cannot be read."""
     data = load_json(text)
     schedule = data.get("schedule")
     if isinstance(schedule, dict) and isinstance(milliseconds := schedule.get("everyMs"), int):
@@ -26,7 +26,7 @@ def decode_job(text: str) -> Job:
 
 
 def describe_job(job: Job) -> dict[str, Any]:
-    """A job as plain data, in the words of the configuration and the wire."""
+    """Return a job as JSON data, with the names of the configuration and the wire protocol."""
     data = to_plain(job)
     data["delivery"] = {name: value for name, value in data["delivery"].items() if value is not None}
     if isinstance(job.schedule, Every):
@@ -35,5 +35,5 @@ def describe_job(job: Job) -> dict[str, Any]:
 
 
 def describe_run(run: JobRun) -> dict[str, Any]:
-    """A run of a job as plain data."""
+    """Return a run of a job as JSON data."""
     return to_plain(run)

@@ -54,7 +54,7 @@ WAITS = "Waiting for the next heartbeat."
 class JobRunner(Struct):
     """Runs the jobs of a home; used by one process at a time."""
 
-    book: JobStore
+    store: JobStore
     submit: Submit
     outcome: Outcome
     stop: Stop
@@ -86,31 +86,31 @@ class JobRunner(Struct):
 
     def adopt(self, tasks: TaskGroup) -> None:
         """Resume the runs that were started and not ended."""
-        for run in self.book.unfinished():
-            job = next((job for job in self.book.all() if job.id == run.job), None)
+        for run in self.store.unfinished():
+            job = next((job for job in self.store.all() if job.id == run.job), None)
             if job is None:
-                self.book.end(run, "interrupted", "The job was removed while it ran.")
+                self.store.end(run, "interrupted", "The job was removed while it ran.")
             else:
                 self._start(job, run, tasks)
 
     def tick(self, tasks: TaskGroup) -> datetime | None:
         """Start due jobs up to the concurrency limit; return when the next job is due."""
         room = self.most_at_once - len(self._running)
-        for job in self.book.due(room + len(self._running)) if room > 0 else ():
+        for job in self.store.due(room + len(self._running)) if room > 0 else ():
             if job.id in self._running or len(self._running) >= self.most_at_once:
                 continue
-            run = self.book.begin(job, RunId(random_uuid()))
+            run = self.store.begin(job, RunId(random_uuid()))
             if run is not None:
                 self._start(job, run, tasks)
-        return self.book.soonest() if len(self._running) < self.most_at_once else None
+        return self.store.soonest() if len(self._running) < self.most_at_once else None
 
     async def run_now(self, job: Job) -> JobRun:
         """Run a job now, independent of its schedule, and wait for the end."""
-        run = self.book.begin(job, RunId(random_uuid()), "manual")
+        run = self.store.begin(job, RunId(random_uuid()), "manual")
         if run is None:
             raise RetinueError(f"The job '{job.name}' does not exist anymore.")
         await self._run(job, run)
-        return next((known for known in self.book.runs(job.id) if known.run == run.run), run)
+        return next((known for known in self.store.runs(job.id) if known.run == run.run), run)
 
     def _start(self, job: Job, run: JobRun, tasks: TaskGroup) -> None:
         self._running[job.id] = run
@@ -129,20 +129,20 @@ class JobRunner(Struct):
         try:
             if job.wake_mode == "next-heartbeat":
                 self.note(inbound, f"cron:{run.run}")
-                self.book.end(run, "ok", WAITS)
+                self.store.end(run, "ok", WAITS)
                 return
             accepted = await self.submit(inbound, f"cron:{run.run}")
             limit = timedelta(seconds=job.timeout_seconds) if job.timeout_seconds else WATCHDOG
             answer = await self.outcome(accepted, limit.total_seconds())
             if answer is None:
                 await self.stop(inbound)
-                self.book.end(run, "failed", f"It took longer than {limit.total_seconds():g} s and was stopped.")
+                self.store.end(run, "failed", f"It took longer than {limit.total_seconds():g} s and was stopped.")
                 return
             ok = answer.status is TurnStatus.OK
-            self.book.end(run, "ok" if ok else "failed", answer.text if ok else answer.error or "The turn failed.")
+            self.store.end(run, "ok" if ok else "failed", answer.text if ok else answer.error or "The turn failed.")
         except RetinueError as error:
             log.warning("The job '%s' (%s) failed: %s", job.name, job.id, error)
-            self.book.end(run, "failed", str(error))
+            self.store.end(run, "failed", str(error))
             return
         if job.delivery.mode is not DeliveryMode.NONE and not answer.silent:
             try:
@@ -150,7 +150,7 @@ class JobRunner(Struct):
             except RetinueError as error:
                 # The run itself succeeded, so its outcome does not change.
                 log.warning("The answer of the job '%s' (%s) was not delivered: %s", job.name, job.id, error)
-                self.book.remark(run, f"Not delivered: {error}")
+                self.store.add_remark(run, f"Not delivered: {error}")
 
 
 def compose_message(job: Job, run: JobRun) -> Inbound:

@@ -66,7 +66,7 @@ class JobStore:
             _write(base, planned)
         return planned
 
-    def hasten(self, job: Job) -> Job:
+    def make_due(self, job: Job) -> Job:
         """Make a job due now, independent of its schedule; raise `UsageError` if it is paused."""
         if not job.enabled:
             raise UsageError(f"The job '{job.name}' is paused or finished. Resume it first.")
@@ -140,7 +140,7 @@ class JobStore:
                 return
             _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
 
-    def remark(self, run: JobRun, text: str) -> None:
+    def add_remark(self, run: JobRun, text: str) -> None:
         """Append a remark to the summary of a run."""
         with self._database.change() as base:
             base.execute(_REMARK, (text[:500], run.run))

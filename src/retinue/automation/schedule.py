@@ -18,7 +18,7 @@ from retinue.settings import format_duration, parse_duration
 MIN_INTERVAL = timedelta(seconds=1)
 MAX_INTERVAL = timedelta(days=3660)
 _REPEATED = timedelta(hours=2)
-"""More than a time change ever sets a clock back."""
+"""Longer than any time change sets a clock back."""
 
 
 class At(Struct, frozen=True, tag_field="kind", tag="at"):

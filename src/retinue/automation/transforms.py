@@ -46,7 +46,7 @@ def find_transform(folder: Path, module: str, home: Path) -> Path:
         _require_own(each, is_file=each == path)
         if each == place:
             return path
-    raise AssertionError("the folder is among the parents of what it holds")
+    raise AssertionError("the folder is a parent of the file")
 
 
 def _require_own(path: Path, *, is_file: bool) -> None:
@@ -60,12 +60,12 @@ def _require_own(path: Path, *, is_file: bool) -> None:
         raise TransformError(f"Other users could have written {path}. It must belong to you; run `chmod go-w {path}`.")
 
 
-async def transform(path: Path, export: str, told: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+async def transform(path: Path, export: str, request: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     """Run a transform on a request and return its output; raise `RetinueError` if it fails or prints no JSON."""
     own = [sys.executable, "-I", "-c", _RUNNER, str(path), export] if path.suffix == ".py" else [str(path)]
     program = ExternalProgram(f"The transform {path.name}", own, path.parent, environment, SECONDS)
-    said = await run_json_program(program, told)
+    output = await run_json_program(program, request)
     try:
-        return json.loads(said)
+        return json.loads(output)
     except (ValueError, RecursionError):
         raise TransformError(f"The transform {path.name} did not print JSON.") from None

@@ -43,8 +43,16 @@ class WakeLog:
         self._database = database
         self._clock = clock
 
-    def record(self, beat: WakeRecord) -> None:
-        values = (beat.agent, format_moment(beat.at), beat.wake, beat.outcome, beat.detail, beat.digest, beat.tokens)
+    def record(self, entry: WakeRecord) -> None:
+        values = (
+            entry.agent,
+            format_moment(entry.at),
+            entry.wake,
+            entry.outcome,
+            entry.detail,
+            entry.digest,
+            entry.tokens,
+        )
         with self._database.change() as base:
             base.execute(_INSERT, values)
             base.execute("DELETE FROM heartbeats WHERE at < ?", (format_moment(self._clock.now() - KEPT),))
@@ -54,17 +62,17 @@ class WakeLog:
         found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
 
-    def log(self, agent: AgentId | None, most: int) -> Sequence[WakeRecord]:
+    def log(self, agent: AgentId | None, limit: int) -> Sequence[WakeRecord]:
         """Return the latest wakes, newest first."""
         if agent is None:
-            return self._read("ORDER BY id DESC LIMIT ?", most)
-        return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, most)
+            return self._read("ORDER BY id DESC LIMIT ?", limit)
+        return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, limit)
 
-    def said(self, agent: AgentId) -> Sequence[DeliveredText]:
+    def delivered_texts(self, agent: AgentId) -> Sequence[DeliveredText]:
         """Return the recently delivered texts."""
         since = format_moment(self._clock.now() - REPEATS_WITHIN)
-        beats = self._read("WHERE agent = ? AND outcome = 'delivered' AND at > ?", agent, since)
-        return [DeliveredText(beat.digest, beat.at) for beat in beats]
+        entries = self._read("WHERE agent = ? AND outcome = 'delivered' AND at > ?", agent, since)
+        return [DeliveredText(entry.digest, entry.at) for entry in entries]
 
     def _read(self, rest: str, *values: str | int) -> list[WakeRecord]:
         rows = self._database.read(f"SELECT * FROM heartbeats {rest}", values)  # noqa: S608 - the text is ours
@@ -82,13 +90,13 @@ class WakeLog:
         ]
 
 
-def describe_wake(beat: WakeRecord) -> dict[str, Any]:
+def describe_wake(entry: WakeRecord) -> dict[str, Any]:
     """Return a wake as JSON data."""
     return {
-        "agent": beat.agent,
-        "at": beat.at.isoformat(),
-        "wake": beat.wake.value,
-        "outcome": beat.outcome,
-        "detail": beat.detail,
-        "tokens": beat.tokens,
+        "agent": entry.agent,
+        "at": entry.at.isoformat(),
+        "wake": entry.wake.value,
+        "outcome": entry.outcome,
+        "detail": entry.detail,
+        "tokens": entry.tokens,
     }

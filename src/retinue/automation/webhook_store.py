@@ -31,16 +31,16 @@ class WebhookRun(Struct, frozen=True):
     """A webhook request that an agent is processing."""
 
     run: RunId
-    errand: WebhookDelivery
+    delivery: WebhookDelivery
     accepted_at: datetime
 
 
-def encode_delivery(errand: WebhookDelivery) -> str:
-    return dump_json(to_plain(errand))
+def encode_delivery(delivery: WebhookDelivery) -> str:
+    return dump_json(to_plain(delivery))
 
 
 def decode_delivery(text: str) -> WebhookDelivery:
-    """An errand as `encode_delivery` wrote it; raises `ValueError` if it cannot be read."""
+    """Return the delivery that `encode_delivery` wrote; raise `ValueError` if it cannot be read."""
     return from_plain(load_json(text), WebhookDelivery)
 
 
@@ -51,11 +51,11 @@ class WebhookStore:
         self._database = database
         self._clock = clock
 
-    def keep(self, run: RunId, errand: WebhookDelivery) -> WebhookRun:
+    def keep(self, run: RunId, delivery: WebhookDelivery) -> WebhookRun:
         now = self._clock.now()
         with self._database.change() as base:
-            base.execute(_KEEP, (run, encode_delivery(errand), format_moment(now)))
-        return WebhookRun(run, errand, now)
+            base.execute(_KEEP, (run, encode_delivery(delivery), format_moment(now)))
+        return WebhookRun(run, delivery, now)
 
     def forget(self, run: RunId) -> None:
         with self._database.change() as base:

@@ -146,11 +146,11 @@ def read_hook_fields(body: Mapping[str, Any]) -> HookFields:
 def read_hook(path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId) -> HookTask:
     """Return the task of a request to `/hooks/wake` or `/hooks/agent`; raise `HookRefused` if it is not allowed."""
     fields = read_hook_fields(body)
-    said = fields.text if path == "wake" else fields.message
-    if not (said or "").strip():
+    given = fields.text if path == "wake" else fields.message
+    if not (given or "").strip():
         raise HookRefused(f"The request needs '{'text' if path == 'wake' else 'message'}', a text that is not empty.")
     mapped = WebhookMapping(action="wake" if path == "wake" else "agent", name=fields.name or "webhook")
-    task = _apply(HookTask(mapped.action, said or "", key=fields.idempotency_key), fields)
+    task = _apply(HookTask(mapped.action, given or "", key=fields.idempotency_key), fields)
     # The path of the request decides the action, not its body.
     task = replace(task, action=mapped.action)
     return _finish(task, mapped, path, rules, new_id, chosen=fields.session_key is not None)
@@ -194,8 +194,8 @@ def map_hook(
     )
     if changes is None:
         return _finish(task, mapped, path, rules, new_id, chosen=False)
-    said = changes.text if action == "wake" else changes.message
-    task = _apply(replace(task, text=said or changes.message or changes.text or text), changes)
+    given = changes.text if action == "wake" else changes.message
+    task = _apply(replace(task, text=given or changes.message or changes.text or text), changes)
     named = replace(mapped, name=changes.name or mapped.name)
     return _finish(task, named, path, rules, new_id, chosen=changes.session_key is not None)
 

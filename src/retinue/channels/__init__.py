@@ -1,1 +1,1 @@
-"""Where people talk."""
+"""Channels: accounts of chat services that messages are sent to."""

@@ -10,7 +10,7 @@ from retinue.core.outgoing import Capabilities, OutgoingMessage
 
 
 class NotTaken(RetinueError):
-    """A message was not delivered; if `final` is set, sending it again is pointless."""
+    """A message was not delivered; if `final` is true, a retry is pointless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -18,18 +18,18 @@ class NotTaken(RetinueError):
 
 
 class Channel(Protocol):
-    """One account of a place where people talk.
+    """One account of a chat service.
 
-    It only sends: the listener of the service passes incoming messages to the gateway.
+    A channel only sends: the listener of the service passes incoming messages to the gateway.
     """
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     async def send(self, outgoing: OutgoingMessage) -> None:
-        """Send a message; returns once the receiver has confirmed it, and raises `NotTaken` otherwise."""
+        """Send a message and return when the receiver has confirmed it; raise `NotTaken` otherwise."""
         ...
 
     async def show_typing(self, to: Origin) -> None:
-        """Show in a chat, for some seconds, that an answer is being written; raises `NotTaken` where that failed."""
+        """Show a typing indicator in a chat for some seconds; raise `NotTaken` if that failed."""
         ...

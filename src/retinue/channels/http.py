@@ -1,4 +1,4 @@
-"""The generic channel: answers leave as signed HTTP requests to one configured address."""
+"""The generic channel: sends answers as signed HTTP requests to one configured address."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, pa
 
 NAME = "http"
 TIMEOUT_SECONDS = 20.0
-MOST_ANSWER_BYTES = 65_536
+MAX_ANSWER_BYTES = 65_536
 FINAL_STATUS = frozenset({400, 410, 413, 422})
-"""Status codes with which a receiver rejects a message for good; sending it again is pointless."""
+"""Status codes with which a receiver rejects a message permanently; a retry is pointless."""
 
 SIGNATURE, TIMESTAMP, KEY = "x-retinue-signature", "x-retinue-timestamp", "idempotency-key"
 
@@ -50,7 +50,7 @@ class HttpChannel(Struct, frozen=True):
             answer = await fetch(
                 self.url,
                 policy=OPERATOR,
-                max_bytes=MOST_ANSWER_BYTES,
+                max_bytes=MAX_ANSWER_BYTES,
                 timeout=TIMEOUT_SECONDS,
                 send=Outgoing("POST", headers, body),
             )
@@ -59,20 +59,20 @@ class HttpChannel(Struct, frozen=True):
         except NetworkFailed as error:
             raise NotTaken(str(error)) from error
         if answer.url != str(parse_url(self.url)):
-            # A redirect turns the request into another one, whose answer confirms nothing.
+            # The receiver of a redirected request gets a different one, so its answer confirms nothing.
             raise NotTaken(f"{self.url} redirects to {answer.url}. Configure the final address.")
         if not 200 <= answer.status < 300:
             raise NotTaken(f"{self.url} answered {answer.status}.", final=answer.status in FINAL_STATUS)
 
 
 def sign(secret: str, stamp: str, body: bytes) -> str:
-    """The signature over the time and the body, as the receiver computes it too."""
+    """Return the signature over the time and the body; the receiver computes the same."""
     digest = hmac.new(secret.encode(), stamp.encode() + b"." + body, hashlib.sha256)
     return f"sha256={digest.hexdigest()}"
 
 
 def encode_outgoing(outgoing: OutgoingMessage) -> dict[str, Any]:
-    """An outgoing message as the webhook receives it, without the fields that do not apply."""
+    """Return an outgoing message as the webhook receives it, without empty fields."""
     facts: dict[str, Any] = {
         "key": outgoing.key,
         "type": "reaction" if outgoing.reaction is not None else "message",

@@ -10,20 +10,20 @@ class ChannelAccount(OpenSettings):
     """One account of a channel; a channel may have more keys of its own."""
 
     enabled: bool = key(True)
-    """Whether the account is used."""
+    """Whether the account is enabled."""
     token: SecretValue | None = key(None)
-    """Token of the sender of messages; without it, a gateway token is needed."""
+    """Token of the listener that passes messages to the gateway; without it, a gateway token is required."""
     webhook_url: str | None = key(None)
-    """Where answers are sent; without it they stay in the inbox."""
+    """URL that answers are sent to; without it they stay in the inbox."""
     webhook_secret: SecretValue | None = key(None)
-    """The key that answers are signed with."""
+    """Key that signs the requests with answers."""
     reactions: bool = key(True)
-    """Whether the other side can show reactions."""
+    """Whether the service can show reactions."""
     buttons: bool = key(False)
-    """Whether the other side can show buttons."""
+    """Whether the service can show buttons."""
     media: bool = key(True)
-    """Whether the other side takes files."""
+    """Whether the service accepts files."""
     threads: bool = key(True)
-    """Whether the other side has threads."""
+    """Whether the service has threads."""
     typing: bool = key(False)
-    """Whether the other side can show a typing indicator."""
+    """Whether the service can show a typing indicator."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retinue.tools.approvals.broker import Approver
     from retinue.tools.approvals.store import Approval
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 
 
 @click.group(cls=Group)
@@ -25,15 +25,15 @@ def approvals() -> None:
 
 
 @approvals.command("list")
-@click.option("--all", "everything", is_flag=True, help=f"Include the {MOST_SHOWN} most recent settled requests.")
+@click.option("--all", "everything", is_flag=True, help=f"Include the {MAX_SHOWN} most recent settled requests.")
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List pending approval requests."""
     from retinue.tools.approvals.view import approval_json, format_approval
 
     with _opened(invocation) as permissions:
-        book, now = permissions.approvals, permissions.home.clock.now()
-        found = book.recent(MOST_SHOWN) if everything else book.pending()
+        rules, now = permissions.approvals, permissions.home.clock.now()
+        found = rules.recent(MAX_SHOWN) if everything else rules.pending()
         invocation.show(
             [approval_json(item) for item in found],
             lambda: (
@@ -79,16 +79,16 @@ def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove:
     if add is not None and remove is not None:
         raise UsageError("Use --add or --remove, not both.")
     with _opened(invocation) as permissions:
-        book = permissions.rulebook
+        rules = permissions.rule_store
         agent = permissions.home.agent_id(agent_id) if agent_id or add else None
         if add is not None and agent is not None:
-            added = book.add(agent, add, _person(permissions))
+            added = rules.add(agent, add, _person(permissions))
             invocation.show({"added": added.to_json()}, f"Added {added}")
         elif remove is not None:
-            removed = book.remove(remove, _person(permissions), agent)
+            removed = rules.remove(remove, _person(permissions), agent)
             invocation.show({"removed": removed.to_json()}, f"Removed {removed}")
         else:
-            found = book.listing(agent)
+            found = rules.listing(agent)
             none = "No command patterns are allowed. `retinue approvals rules --add PATTERN` adds one."
             invocation.show([rule.to_json() for rule in found], lambda: "\n".join(map(str, found)) or none)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 TOKEN_VARIABLE = "RETINUE_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
-MOST_HELP = 200
+MAX_HELP_CHARS = 200
 """Maximum length of a command summary in the help of its group."""
 
 
@@ -106,7 +106,7 @@ def keep_logs(home: HomePaths) -> None:
     import logging
 
     from retinue.security.log_file import LogFile
-    from retinue.security.logs import LOG, ErrandFilter, TextFormatter
+    from retinue.security.logs import LOG, RunContextFilter, TextFormatter
 
     everything = logging.getLogger()
     if any(handler.name == LOG for handler in everything.handlers):
@@ -119,7 +119,7 @@ def keep_logs(home: HomePaths) -> None:
         except OSError:
             pass
     handler.name = LOG
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     handler.setFormatter(TextFormatter())
     everything.addHandler(handler)
     logging.getLogger("retinue").setLevel(logging.INFO)
@@ -199,7 +199,7 @@ class Group(click.Group):
         """List the commands with their complete summaries, which click would truncate."""
         listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, each.get_short_help_str(MOST_HELP)) for name, each in listed if each])
+            formatter.write_dl([(name, each.get_short_help_str(MAX_HELP_CHARS)) for name, each in listed if each])
 
 
 Group.group_class = Group

@@ -59,7 +59,7 @@ def set_key(invocation: Invocation, key: str, value: str) -> None:
     """
     from retinue.config.edit import set_value
     from retinue.config.keypath import parse_path
-    from retinue.config.secrecy import is_secret
+    from retinue.config.secret_keys import is_secret
 
     if is_secret(parse_path(key)):
         invocation.keep_quiet(value)

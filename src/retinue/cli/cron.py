@@ -160,11 +160,11 @@ async def _run_now(home: Home, job: Job) -> JobRun:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
-    from retinue.runtime.automation.jobs import open_job_book
+    from retinue.runtime.automation.jobs import open_job_store
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
-    with open_job_book(home) as book:
+    with open_job_store(home) as book:
         yield home, book
 
 

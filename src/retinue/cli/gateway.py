@@ -60,7 +60,7 @@ def run(invocation: Invocation, port: int | None) -> int:
         raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
     ending = anyio.run(run_gateway, home, port)
     if ending.restart:
-        # A new process: what the configuration changed is read at a start.
+        # A new process, so that the whole configuration is read again.
         os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606
     return 0
 
@@ -192,7 +192,7 @@ def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:
             raise RetinueError(f"The gateway did not start: {told[-2_000:] or f'see {output}'}")
         time.sleep(0.01)
     if process is not None:
-        process.returncode = 0  # it lives on without us, so nobody needs to wait for it
+        process.returncode = 0  # it continues after this process ends, so nothing waits for it
     return found
 
 

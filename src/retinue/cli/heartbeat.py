@@ -75,15 +75,15 @@ def _format(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 async def _status(home: Home) -> list[dict[str, Any]]:
-    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.automation.heartbeats import open_heartbeats
     from retinue.runtime.open import open_runtime
     from retinue.settings import format_duration
 
-    async with open_runtime(home) as runtime, open_heart(runtime.dispatcher) as heart:
+    async with open_runtime(home) as runtime, open_heartbeats(runtime.dispatcher) as heartbeats:
         found = []
-        for agent in heart.agents():
+        for agent in heartbeats.agents():
             settings = home.config.agents.resolve(agent).heartbeat
-            due, last = heart.due(agent), heart.book.last(agent)
+            due, last = heartbeats.due(agent), heartbeats.wake_log.last(agent)
             found.append(
                 {
                     "agent": agent,
@@ -97,8 +97,8 @@ async def _status(home: Home) -> list[dict[str, Any]]:
 
 async def _run(home: Home, agent: AgentId) -> WakeRecord:
     from retinue.automation.heartbeat import WakeReason
-    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.automation.heartbeats import open_heartbeats
     from retinue.runtime.open import open_runtime
 
-    async with open_runtime(home) as runtime, open_heart(runtime.dispatcher) as heart:
-        return await heart.beat(agent, WakeReason.MANUAL)
+    async with open_runtime(home) as runtime, open_heartbeats(runtime.dispatcher) as heartbeats:
+        return await heartbeats.run_now(agent, WakeReason.MANUAL)

@@ -77,10 +77,10 @@ def check(invocation: Invocation) -> int:
 
 
 def _survey(invocation: Invocation) -> list[KnownHook]:
-    from retinue.runtime.automation.hook_folders import survey_hooks
+    from retinue.runtime.automation.hook_folders import list_hooks
     from retinue.runtime.home import load_home
 
-    return sorted(survey_hooks(load_home(invocation.home)), key=lambda known: known.name)
+    return sorted(list_hooks(load_home(invocation.home)), key=lambda known: known.name)
 
 
 def _find(invocation: Invocation, name: str) -> KnownHook:

@@ -25,7 +25,7 @@ async def pull_showing(invocation: Invocation, name: str) -> PulledModel:
 
     from retinue.providers.local.pull import HUB, pull_model
 
-    # The variable by which other programs, too, are told of a mirror of the hub.
+    # The variable that other programs also use for a mirror of the hub.
     pull_it = partial(pull_model, hub=os.environ.get("HF_ENDPOINT") or HUB)
     if invocation.quiet or not is_terminal(sys.stderr):
         return await pull_it(name, invocation.home.models, _PlainProgress(invocation))

@@ -235,7 +235,7 @@ async def _check_choice(home: Home, text: str) -> tuple[ModelRef, str]:
         if ref.provider == "local" and find_model_file(home.paths.models, ref.model) is None:
             return ref, f"There is no model '{ref.model}' in {home.paths.models} yet: retinue models pull"
         if not access.is_ready(ref.provider):
-            how = access.credentials.how_to_add(ref.provider)
+            how = access.credentials.describe_how_to_add(ref.provider)
             return ref, f"There is no credential for '{ref.provider}' yet. {how}"
         return ref, ""
 

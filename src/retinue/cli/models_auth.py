@@ -166,7 +166,8 @@ def _describe(row: ProfileSummary) -> dict[str, Any]:
         "expires": row.expires.isoformat() if row.expires else None,
         "lastUsed": row.last_used.isoformat() if row.last_used else None,
         "resting": [
-            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()} for rest in row.resting
+            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()}
+            for rest in row.active_cooldowns
         ],
     }
 
@@ -176,7 +177,7 @@ def _when(row: ProfileSummary) -> str:
 
 
 def _state(row: ProfileSummary) -> str:
-    rests = [f"{rest.model} until {rest.until.astimezone():%H:%M} ({rest.reason})" for rest in row.resting]
+    rests = [f"{rest.model} until {rest.until.astimezone():%H:%M} ({rest.reason})" for rest in row.active_cooldowns]
     return f"cooling down for {', '.join(rests)}" if rests else ""
 
 

@@ -13,8 +13,8 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation
 from retinue.cli.terminal import echo
 
-MOST_SHOWN = 200
-_LONGEST_VALUE = 300
+MAX_SHOWN = 200
+_MAX_VALUE_CHARS = 300
 SOURCES = ("email", "webhook", "api", "browser", "channel_metadata", "web_search", "web_fetch", "memory", "unknown")
 
 
@@ -32,7 +32,7 @@ def security() -> None:
     "--limit",
     metavar="N",
     type=click.IntRange(1),
-    default=MOST_SHOWN,
+    default=MAX_SHOWN,
     show_default=True,
     help="Maximum number of entries.",
 )
@@ -111,10 +111,10 @@ def _format(entry: dict[str, Any]) -> str:
     details = entry.get("details")
     for name, value in details.items() if isinstance(details, dict) else ():
         if name == "diff" and isinstance(value, list):
-            lines += [f"    {literal(str(line), _LONGEST_VALUE)}" for line in value]
+            lines += [f"    {literal(str(line), _MAX_VALUE_CHARS)}" for line in value]
         elif value not in ("", None, [], {}):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            lines.append(f"  {literal(name)}: {literal(text, _LONGEST_VALUE)}")
+            lines.append(f"  {literal(name)}: {literal(text, _MAX_VALUE_CHARS)}")
     return "\n".join(lines)
 
 

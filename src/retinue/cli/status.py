@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 0.5
 JOBS_SHOWN = 3
 ERRORS_SHOWN = 3
-LONGEST_ERROR = 200
+MAX_ERROR_CHARS = 200
 
 
 @click.command(cls=Command)
@@ -148,7 +148,7 @@ def _list_errors(log: Path) -> list[dict[str, str]]:
 
     found = read_last(log, ERRORS_SHOWN, make_filter("error", None), files=1)
     return [
-        {"time": record.time, "logger": record.logger, "message": record.message.partition("\n")[0][:LONGEST_ERROR]}
+        {"time": record.time, "logger": record.logger, "message": record.message.partition("\n")[0][:MAX_ERROR_CHARS]}
         for record in found
     ]
 

@@ -208,7 +208,7 @@ def _stand(
     *,
     needs_model: bool = False,
 ) -> SessionStanding:
-    from retinue.runtime.inspect.explain import choose_model, depends_on_model, take_stand
+    from retinue.runtime.inspect.explain import choose_model, depends_on_model, inspect_session
 
     home = invocation.load_home()
     key = home.session_key(session, agent)
@@ -219,7 +219,7 @@ def _stand(
         chosen = anyio.run(choose_model, home, key, model)
     if chosen is not None and not chosen.tools:
         invocation.note(f"The model {chosen.ref} does not support tools, so a turn with it has none.")
-    return take_stand(home, key, model=chosen.ref if chosen else None, sender=_read_sender(home, key, sender))
+    return inspect_session(home, key, model=chosen.ref if chosen else None, sender=_read_sender(home, key, sender))
 
 
 def _read_sender(home: Home, key: SessionKey, text: str | None) -> Inbound | None:

@@ -1,1 +1,1 @@
-"""The configuration: one file of JSON5, checked, explained and edited without losing a comment."""
+"""The configuration: a JSON5 file that is validated, explained, and edited without losing comments."""

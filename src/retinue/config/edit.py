@@ -1,4 +1,4 @@
-"""Changing the configuration: the file that holds the key is rewritten around it, if the result is valid."""
+"""Editing the configuration: changes one key in the file that contains it, if the result is valid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from retinue.config.json5 import Json5Error, parse
 from retinue.config.json5_edit import set_in, unset_in
 from retinue.config.json5_tree import Json
-from retinue.config.keypath import Segment, Step, locate, look_up, parse_path, spell_path
+from retinue.config.keypath import Segment, Step, format_key_path, locate, look_up, parse_path
 from retinue.config.keys import require_key
 from retinue.config.load import Checked, check_text
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.secrecy import redact
+from retinue.config.secret_keys import redact
 from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ConfigError, StorageError, UsageError
@@ -29,14 +29,14 @@ CONFIG_CHANGE = "config_change"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A key and the JSON5 text that it shall be; None takes it out, so that its default holds again."""
+    """A key and its new JSON5 text; None removes the key, so that its default applies."""
 
     path: str
     text: str | None
 
 
 class Edited(msgspec.Struct, frozen=True):
-    """What an edit did: the file it changed, or nothing, and what to know about the result."""
+    """The result of an edit: the changed file, if any, and problems of the new configuration."""
 
     file: Path
     path: str
@@ -45,21 +45,21 @@ class Edited(msgspec.Struct, frozen=True):
 
 
 def set_value(home: HomePaths, path: str, value_text: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
-    """Set a key to a JSON5 value; what is no JSON5 is taken as text. A change that would not be valid is refused."""
+    """Set a key to a JSON5 value, or to text that is not JSON5; an invalid change is refused."""
     return change_values(home, [Change(path, value_text)], environment, who=who)[0]
 
 
 def unset_value(home: HomePaths, path: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
-    """Take a key out, so that its default holds again; an unknown key can be taken out too."""
+    """Remove a key, so that its default applies; an unknown key can be removed too."""
     return change_values(home, [Change(path, None)], environment, who=who)[0]
 
 
 def change_values(
     home: HomePaths, changes: Sequence[Change], environment: Mapping[str, str], *, who: str = CLI
 ) -> tuple[Edited, ...]:
-    """Make some changes as one: where the result would not be valid, or one cannot be made, nothing is changed.
+    """Make several changes atomically: if one fails or the result is not valid, nothing is changed.
 
-    Every change goes into the audit log, as done by `who`; what cannot be written down there is taken back.
+    Every change is recorded in the audit log with the actor `who`; a change that cannot be recorded is undone.
     """
     wanted = [_read_change(change) for change in changes]
     main = home.config_file
@@ -70,11 +70,11 @@ def change_values(
     edits, texts = _edit_texts(home, sources, wanted)
     problems = _check_edit(home, environment, sources, texts).problems if texts else ()
     _write(home, {file: sources.texts[file] for file in texts}, texts, edits, who)
-    return tuple(Edited(edit.file, spell_path(edit.steps), edit.changed, problems) for edit in edits)
+    return tuple(Edited(edit.file, format_key_path(edit.steps), edit.changed, problems) for edit in edits)
 
 
 def read_value(path: Sequence[Segment], text: str) -> Json:
-    """The value that somebody typed for a key."""
+    """Parse the value that a person typed for a key."""
     key = require_key(Config, path)
     try:
         value = parse(text).value
@@ -82,12 +82,12 @@ def read_value(path: Sequence[Segment], text: str) -> Json:
         if text.lstrip()[:1] in ("{", "[", '"', "'"):
             raise UsageError(f"The value is not JSON5: {error}") from error
         return text
-    # `config set agents.defaults.timeFormat 24` means the text: nobody wants to quote twice.
+    # `config set agents.defaults.timeFormat 24` means the text, which would otherwise need two levels of quotes.
     return text if key.shape.takes_text and isinstance(value, (int, float)) else value
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What is to change, and to what; `goes` where the key is taken out."""
+    """A key and its new value; with `goes` the key is removed."""
 
     path: Sequence[Segment]
     after: Json = None
@@ -95,7 +95,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class _Edit(msgspec.Struct, frozen=True):
-    """One change as it is made: in which file, and from what to what."""
+    """One applied change: its file, and the old and new value."""
 
     file: Path
     steps: Sequence[Step]
@@ -110,7 +110,7 @@ def _read_change(change: Change) -> _Wanted:
 
 
 def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) -> tuple[list[_Edit], dict[Path, str]]:
-    """The changes one after the other, and the files that differ in the end, with their new texts."""
+    """Apply the changes in order; return them and the new texts of the changed files."""
     main, tree = home.config_file, sources.tree
     edits: list[_Edit] = []
     texts: dict[Path, str] = {}
@@ -118,7 +118,7 @@ def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) ->
         steps = locate(each.path, tree.plain)
         file, local, exists = _home_of(tree, steps)
         if each.goes and not exists:
-            raise UsageError(f"{spell_path(steps)} is not set in {main}, so its default holds already.")
+            raise UsageError(f"{format_key_path(steps)} is not set in {main}, so its default applies already.")
         old = texts.get(file, sources.texts[file])
         new = unset_in(old, local) if each.goes else set_in(old, local, each.after)
         edits.append(_Edit(file, steps, look_up(steps, tree.plain)[1], each.after, new != old))
@@ -133,7 +133,7 @@ def _write(
 ) -> None:
     for file, old in before.items():
         if (read_main_file(file) or "") != old:
-            raise ConfigError(f"{file} was changed by somebody else meanwhile. Nothing was written; try again.")
+            raise ConfigError(f"{file} was changed by another program meanwhile. Nothing was written; try again.")
     try:
         for file, text in after.items():
             write_atomic(file, text.encode("utf-8"))
@@ -147,9 +147,9 @@ def _write(
 
 
 def _record(home: HomePaths, edit: _Edit, who: str) -> None:
-    """Write down what was changed, without secrets."""
+    """Record the changes in the audit log, without secrets."""
     details = {
-        "key": spell_path(edit.steps),
+        "key": format_key_path(edit.steps),
         "file": str(edit.file),
         "before": redact(edit.before, edit.steps),
         "after": redact(edit.after, edit.steps),
@@ -158,9 +158,9 @@ def _record(home: HomePaths, edit: _Edit, who: str) -> None:
 
 
 def _home_of(tree: Located, path: Sequence[Step]) -> tuple[Path, tuple[Step, ...], bool]:
-    """The file that holds a key, the key's path inside it, and whether it is there.
+    """Return the file of a key, the key's path inside it, and whether the key exists.
 
-    A new key goes where its parent is.
+    A new key is added to the file of its parent.
     """
     node = tree
     for depth, step in enumerate(path):

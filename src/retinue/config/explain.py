@@ -1,4 +1,4 @@
-"""Everything about one key: its value, where that comes from, and what the key means."""
+"""Explains one key: its value, the origin of the value, and the documentation of the key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
+from retinue.config.keypath import Segment, format_key_path, locate, look_up, parse_path
 from retinue.config.keys import keys_of, require_key
 from retinue.config.load import LoadedConfig, ValueOrigin
 from retinue.config.schema import Config
-from retinue.config.secrecy import redact
+from retinue.config.secret_keys import redact
 from retinue.settings import Reload
 from retinue.structs.plain import to_plain
 
@@ -19,7 +19,7 @@ _WORKSPACE = ("agents", "defaults", "workspace")
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What there is to know about a key; secrets are left out."""
+    """The explanation of a key, without secrets."""
 
     key: str
     value: Any
@@ -31,19 +31,19 @@ class Explanation(msgspec.Struct, frozen=True):
     pending: bool
     documentation: str
     keys: tuple[str, ...] = ()
-    """The keys inside it, where it is a section."""
+    """The keys of a section."""
 
     def as_dict(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self)
 
 
 def explain(loaded: LoadedConfig, name: str) -> Explanation:
-    """Explain a key by its dotted name; raises `UsageError` with the nearest one where there is none."""
+    """Explain a key by its dotted name; for an unknown key raise `UsageError` with the most similar one."""
     path = parse_path(name)
     key = require_key(Config, path)
     value, origin = value_and_origin(loaded, path)
     return Explanation(
-        key=spell_path(path),
+        key=format_key_path(path),
         value=redact(value, path),
         origin=str(origin),
         type=key.shape.words,
@@ -57,7 +57,7 @@ def explain(loaded: LoadedConfig, name: str) -> Explanation:
 
 
 def effective_value(loaded: LoadedConfig, name: str | None = None) -> Any:
-    """The value in effect, of one key or of everything, without secrets."""
+    """Return the effective value of one key or of the whole configuration, without secrets."""
     if name is None:
         return redact(plain_config(loaded.config))
     path = parse_path(name)
@@ -66,7 +66,7 @@ def effective_value(loaded: LoadedConfig, name: str | None = None) -> Any:
 
 
 def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any, ValueOrigin]:
-    """The value in effect and where it comes from."""
+    """Return the effective value and its origin."""
     data = plain_config(loaded.config)
     steps = locate(path, data)
     origin = loaded.origin(steps)
@@ -79,5 +79,5 @@ def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any
 
 
 def plain_config(config: Config) -> Any:
-    """The configuration as it would be written in a file, defaults included and secrets too."""
+    """Return the configuration as plain data, including defaults and secrets."""
     return to_plain(config, omit_none=True)

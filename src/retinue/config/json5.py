@@ -1,4 +1,4 @@
-"""A JSON5 reader: all of JSON5, with errors that say where and what was expected."""
+"""A parser for JSON5; errors state the position and what was expected."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Json5Error(ConfigError):
 
 
 def parse(text: str) -> Document:
-    """Read a JSON5 text; raises `Json5Error` where it is none."""
+    """Parse a JSON5 text; raise `Json5Error` if it is not valid."""
     return _Parser(text).document()
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text holds nothing but space and comments."""
+    """Return whether a text contains only white space and comments."""
     parser = _Parser(text)
     parser.skip_trivia()
     return parser.at == len(text)
 
 
 def skip_trivia(text: str, at: int) -> int:
-    """The offset of the next character behind `at` that is neither space nor comment."""
+    """Return the offset of the next character from `at` on that is neither white space nor in a comment."""
     parser = _Parser(text)
     parser.at = at
     parser.skip_trivia()
@@ -44,7 +44,7 @@ def skip_trivia(text: str, at: int) -> int:
 
 
 def is_identifier(text: str) -> bool:
-    """Whether a key can stand without quotes."""
+    """Return whether a key needs no quotes."""
     return bool(text) and _identifier_end(text, 0) == len(text)
 
 
@@ -62,7 +62,7 @@ _HEX_LENGTH = {"x": 2, "u": 4}
 
 
 def _identifier_end(text: str, at: int) -> int:
-    """Where the identifier at `at` ends; `at` itself where none starts."""
+    """Return the end of the identifier at `at`; `at` itself if there is none."""
     found = _ASCII_NAME.match(text, at)
     end = found.end() if found else at
     while end < len(text) and _continues_name(text[end], first=end == at):
@@ -78,7 +78,7 @@ def _continues_name(char: str, *, first: bool) -> bool:
 
 
 class _Parser:
-    """One pass over a text, by recursive descent."""
+    """A recursive-descent parser for one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -99,7 +99,7 @@ class _Parser:
         return Json5Error(line, column, problem)
 
     def seen(self) -> str:
-        """What stands here, for an error message."""
+        """Describe the next character for an error message."""
         if self.at >= len(self.text):
             return "the end of the file"
         word = _WORD.match(self.text, self.at)
@@ -158,7 +158,7 @@ class _Parser:
         return Array(start, self.at, tuple(items))
 
     def elements(self, close: str, wanted: str, start: int) -> Iterator[None]:
-        """Stop before each element of a container; read commas and the closing bracket between them."""
+        """Yield before each element of a container; parse the commas between them and the closing bracket."""
         first = True
         while True:
             self.skip_trivia()
@@ -179,7 +179,7 @@ class _Parser:
             yield
 
     def opened(self, start: int) -> str:
-        """Where the unfinished container began, told only at the end of the file."""
+        """Return where the unclosed container starts if the file ended; otherwise an empty text."""
         if self.at < len(self.text):
             return ""
         line, column = position(line_starts(self.text), start)
@@ -200,12 +200,12 @@ class _Parser:
         return Member(key, start, key_end, self.value(depth + 1))
 
     def name(self) -> str:
-        """An unquoted key, which may hold `\\uXXXX` escapes."""
+        """Parse an unquoted key, which may contain `\\uXXXX` escapes."""
         start = self.at
         pieces: list[str] = []
         while True:
             end = _identifier_end(self.text, self.at)
-            if pieces:  # behind an escape even a digit may follow
+            if pieces:  # a digit may follow an escape
                 while end < len(self.text) and _continues_name(self.text[end], first=False):
                     end += 1
             pieces.append(self.text[self.at : end])
@@ -245,7 +245,7 @@ class _Parser:
         return value
 
     def escape(self, start: int) -> str:
-        """What stands behind a backslash."""
+        """Parse the rest of an escape sequence."""
         char = self.text[self.at : self.at + 1]
         self.at += 1
         following = self.text[self.at : self.at + 1]
@@ -269,7 +269,7 @@ class _Parser:
         return _ESCAPES.get(char, char)
 
     def join_surrogates(self, value: str, start: int) -> str:
-        """Make one character of each `\\uD83D\\uDE00` pair; half a pair is no text at all."""
+        """Join each `\\uD83D\\uDE00` pair to one character; half a pair is an error."""
         try:
             return value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

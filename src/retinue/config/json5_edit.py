@@ -1,6 +1,6 @@
-"""Changes to a JSON5 text that touch nothing but what they change.
+"""Edits of a JSON5 text that leave the rest of the text unchanged.
 
-Comments, indentation, quotes and line endings stay; what is new follows the style of what stands next to it.
+Comments, indentation, quotes and line endings are kept; new text follows the style of its neighbours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from retinue.config.json5 import is_blank, is_identifier, parse, skip_trivia
 from retinue.config.json5_tree import Array, Document, Json, Member, Node, Object, Scalar, value_of
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.core.errors import ConfigError
 
 _LEADING_SPACE = re.compile(r"[ \t]*")
@@ -23,7 +23,7 @@ _WIDTH = 100
 
 
 class _Style(msgspec.Struct, frozen=True):
-    """How the text is written, learned from the text itself."""
+    """The style of a text: indentation, quotes and line endings."""
 
     newline: str
     unit: str
@@ -32,7 +32,7 @@ class _Style(msgspec.Struct, frozen=True):
 
 
 def set_in(text: str, path: Sequence[Step], value: Json) -> str:
-    """The text with `value` at `path`; objects that are missing on the way are made."""
+    """Return the text with `value` at `path`; missing objects on the way are created."""
     if is_blank(text):
         newline = "\r\n" if "\r\n" in text else "\n"
         text = f"{text}{newline if text.strip(chr(0xFEFF)) and not text.endswith(newline) else ''}{{}}{newline}"
@@ -43,7 +43,7 @@ def set_in(text: str, path: Sequence[Step], value: Json) -> str:
         if child is None:
             return _insert(document, node, step, _nest(path[depth + 1 :], value))
         node = child.value if isinstance(child, Member) else child
-    if repr(value_of(node)) == repr(value):  # plain equality would take true for 1
+    if repr(value_of(node)) == repr(value):  # `==` would treat true as 1
         return text
     style = _style(document)
     if isinstance(node, Scalar) and isinstance(node.value, str):
@@ -53,7 +53,7 @@ def set_in(text: str, path: Sequence[Step], value: Json) -> str:
 
 
 def unset_in(text: str, path: Sequence[Step]) -> str:
-    """The text without what stands at `path`; the same text where nothing does."""
+    """Return the text without the value at `path`; unchanged if there is none."""
     document = parse(text)
     parent: Node = document.root
     for depth, step in enumerate(path[:-1]):
@@ -68,7 +68,7 @@ def unset_in(text: str, path: Sequence[Step]) -> str:
         assert isinstance(parent, Object)
         twins = [index for index, member in enumerate(parent.members) if member.key == found.key]
         text = _remove(document, parent.members, twins[-1])
-        # An overridden twin would come back to life.
+        # Otherwise an earlier duplicate of the key would take effect.
         return unset_in(text, path) if len(twins) > 1 else text
     assert isinstance(parent, Array)
     return _remove(document, parent.items, parent.items.index(found))
@@ -90,7 +90,7 @@ def _child(node: Node, step: Step, path: Sequence[Step]) -> Member | Node | None
 
 
 def _spell(path: Sequence[Step]) -> str:
-    return spell_path(path) or "The configuration"
+    return format_key_path(path) or "The configuration"
 
 
 def _nest(path: Sequence[Step], value: Json) -> Json:
@@ -105,7 +105,7 @@ def _nest(path: Sequence[Step], value: Json) -> Json:
 
 
 def _insert(document: Document, parent: Node, step: Step, value: Json) -> str:
-    """Put a new last element into an object or a list."""
+    """Append an element to an object or a list."""
     assert not isinstance(parent, Scalar)
     children: Sequence[Member | Node] = parent.members if isinstance(parent, Object) else parent.items
     text, style = document.text, _style(document)
@@ -148,7 +148,7 @@ def _element(step: Step, value: Json, style: _Style, indent: str, *, inline: boo
 
 
 def _end_of_line_trivia(document: Document, at: int) -> int:
-    """Behind the comments that still stand on the line of `at`."""
+    """Return the offset after the comments on the line of `at`."""
     text = document.text
     while True:
         space = _LEADING_SPACE.match(text, at)
@@ -160,7 +160,7 @@ def _end_of_line_trivia(document: Document, at: int) -> int:
 
 
 def _remove(document: Document, siblings: Sequence[Member | Node], index: int) -> str:
-    """Take out one element and the comma that belongs to it; comments around it stay."""
+    """Remove one element and its comma; comments around it are kept."""
     text, gone = document.text, siblings[index]
     start, end = gone.start, gone.end
     kept = ""
@@ -179,7 +179,7 @@ def _remove(document: Document, siblings: Sequence[Member | Node], index: int) -
 
 
 def _close_gap(text: str, start: int, end: int, kept: str) -> str:
-    """Cut `start` to `end` and the space that would be left over: the whole line where nothing else is on it."""
+    """Remove `start` to `end` and the adjacent white space; the whole line if nothing else is on it."""
     if kept:
         return text[:start] + kept + text[end:]
     left = start - len(text[:start]) + len(text[:start].rstrip(" \t"))
@@ -213,7 +213,7 @@ def _style(document: Document) -> _Style:
 
 
 def _first_quote(node: Node, text: str) -> str | None:
-    """The quote of the first string value."""
+    """Return the quote character of the first string value."""
     match node:
         case Scalar(value=str()):
             return text[node.start]
@@ -226,7 +226,7 @@ def _first_quote(node: Node, text: str) -> str | None:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """The space at the beginning of the line that holds `at`."""
+    """Return the indentation of the line that contains `at`."""
     line = max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
     if text.startswith("\ufeff", line):
         line += 1

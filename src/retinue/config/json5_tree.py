@@ -1,4 +1,4 @@
-"""What a JSON5 text becomes: a tree that knows where every key and value stands."""
+"""The syntax tree of a JSON5 text, with the position of every key and value."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeAlias
 import msgspec
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A plain value, as read from a document."""
+"""A plain JSON value."""
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """A comment with its slashes, from `start` up to `end`."""
+    """A comment including its slashes, from `start` up to `end`."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class Scalar(msgspec.Struct, frozen=True):
 
 
 class Array(msgspec.Struct, frozen=True):
-    """A list; `start` is its bracket, `end` is behind the closing one."""
+    """A list; `start` is the opening bracket, `end` is after the closing one."""
 
     start: int
     end: int
@@ -51,7 +51,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Object(msgspec.Struct, frozen=True):
-    """An object; of two members with one key the later counts."""
+    """An object; of two members with the same key the later one counts."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ Node: TypeAlias = Scalar | Array | Object
 
 
 class Document(msgspec.Struct, frozen=True, dict=True):
-    """A parsed text: the tree, its comments and the members that a later one of the same key overrides."""
+    """A parsed text: the tree, its comments, and the members that a later duplicate overrides."""
 
     text: str
     root: Node
@@ -77,7 +77,7 @@ class Document(msgspec.Struct, frozen=True, dict=True):
         return line_starts(self.text)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both counted from one."""
+        """Return the line and column of an offset, both counted from 1."""
         return position(self._line_starts, offset)
 
     @cached_property
@@ -86,7 +86,7 @@ class Document(msgspec.Struct, frozen=True, dict=True):
 
 
 def value_of(node: Node) -> Json:
-    """The plain value of a tree."""
+    """Return the plain value of a tree."""
     match node:
         case Object(members=members):
             return {member.key: value_of(member.value) for member in members}
@@ -100,12 +100,12 @@ _NEWLINE = re.compile("\r\n|\n|\r")
 
 
 def line_starts(text: str) -> list[int]:
-    """The offsets at which lines start; a byte order mark is no part of the first."""
+    """Return the offsets of the line starts; a byte order mark does not belong to the first line."""
     first = 1 if text.startswith("\ufeff") else 0
     return [first, *(found.end() for found in _NEWLINE.finditer(text))]
 
 
 def position(line_starts: list[int], offset: int) -> tuple[int, int]:
-    """Line and column of an offset, both counted from one."""
+    """Return the line and column of an offset, both counted from 1."""
     line = max(1, bisect_right(line_starts, offset))
     return line, max(1, offset - line_starts[line - 1] + 1)

@@ -1,4 +1,4 @@
-"""How a key is named: `agents.list[id=work].workspace`, `agents.defaults.models["openai/gpt-5"].alias`."""
+"""Paths of keys, such as `agents.list[id=work].workspace` or `agents.defaults.models["openai/gpt-5"].alias`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*")
 
 
 def parse_path(text: str) -> tuple[Segment, ...]:
-    """Read a dotted path; raises `UsageError` where it is none."""
+    """Parse a dotted path; raise `UsageError` if it is not valid."""
     segments: list[Segment] = []
     at = 0
     while at < len(text):
@@ -55,8 +55,8 @@ def parse_path(text: str) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def spell_path(path: Sequence[Segment]) -> str:
-    """The text that `parse_path` reads back."""
+def format_key_path(path: Sequence[Segment]) -> str:
+    """Format a path so that `parse_path` returns it."""
     out = ""
     for segment in path:
         match segment:
@@ -73,14 +73,14 @@ def spell_path(path: Sequence[Segment]) -> str:
 
 
 def locate(path: Sequence[Segment], data: object) -> tuple[Step, ...]:
-    """The path with each `[key=value]` replaced by the index that it means in `data`."""
+    """Return the path with each `[key=value]` replaced by the index of that item in `data`."""
     steps: list[Step] = []
     for segment in path:
         if isinstance(segment, Matching):
             items = data if isinstance(data, list) else []
             index = next((i for i, item in enumerate(items) if _is_match(item, segment)), None)
             if index is None:
-                raise UsageError(f"No item of {spell_path(steps)} has {segment.key} '{segment.value}'.")
+                raise UsageError(f"No item of {format_key_path(steps)} has {segment.key} '{segment.value}'.")
             segment = index
         steps.append(segment)
         data = _step_into(data, segment)
@@ -88,7 +88,7 @@ def locate(path: Sequence[Segment], data: object) -> tuple[Step, ...]:
 
 
 def look_up(path: Sequence[Step], data: object) -> tuple[bool, object]:
-    """Whether plain data holds something at a path, and what."""
+    """Return whether plain data has a value at a path, and the value."""
     for step in path:
         is_item = isinstance(data, list) and isinstance(step, int) and step < len(data)
         if not is_item and not (isinstance(data, dict) and step in data):

@@ -1,4 +1,4 @@
-"""Every key of the configuration: where it stands, what it takes and what it is for."""
+"""The keys of the configuration: path, type and documentation of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from retinue.config.documentation import documentation_of
-from retinue.config.keypath import Segment, spell_path
-from retinue.config.shape import Shape, shape_of
+from retinue.config.key_types import Shape, shape_of
+from retinue.config.keypath import Segment, format_key_path
 from retinue.core.errors import UsageError
 from retinue.settings import KeyInfo, Reload, Settings
 from retinue.structs.declare import Field, default_of, fields_of
@@ -26,11 +26,11 @@ MOVED = {
     "tools.bash": "tools.exec",
     "identity": "agents.list[].identity",
 }
-"""Where keys that another version of OpenClaw knows stand here."""
+"""The current names of keys that other versions of OpenClaw use."""
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One key; an entry of a map or list has no name of its own, so its `field` is None."""
+    """One key; `field` is None for an entry of a map or list."""
 
     path: str
     shape: Shape
@@ -47,7 +47,7 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def default(self) -> Any:
-        """The value without any configuration, as it would be written in the file."""
+        """The default value, as it would be written in the file."""
         if self.section is None or self.field is None or self.field.is_required:
             return None
         return to_plain(default_of(self.section, self.field.attribute))
@@ -67,12 +67,12 @@ class Key(msgspec.Struct, frozen=True):
 
 
 def keys_of(shape: Shape) -> dict[str, tuple[type[Settings], Field]]:
-    """The keys that an object of this shape may have, with the sections that declare them."""
+    """Return the keys of an object of this type, with the sections that declare them."""
     return {name: (section, field) for section in shape.sections for name, field in fields_of(section).items()}
 
 
 def takes_any_key(shape: Shape) -> bool:
-    """Whether keys that are not declared are accepted."""
+    """Return whether undeclared keys are accepted."""
     return shape.is_free or any(section.unknown_keys == "keep" for section in shape.sections)
 
 
@@ -81,7 +81,7 @@ def key_of(section: type[Settings], field: Field, path: str) -> Key:
 
 
 def step_into(shape: Shape, segment: Segment, path: str) -> Key | None:
-    """The key or entry that one step leads to; None if there is none."""
+    """Return the key or entry at one step of a path; None if there is none."""
     if not isinstance(segment, str):
         return Key(path, shape_of(shape.items)) if shape.items is not None else None
     keys = keys_of(shape)
@@ -93,10 +93,10 @@ def step_into(shape: Shape, segment: Segment, path: str) -> Key | None:
 
 
 def find_key(root: type[Settings], path: Sequence[Segment]) -> Key | None:
-    """The key that a path names; None if the configuration has no such key."""
+    """Return the key at a path; None if the configuration has no such key."""
     found = Key("", shape_of(root))
     for index, segment in enumerate(path):
-        below = step_into(found.shape, segment, spell_path(path[: index + 1]))
+        below = step_into(found.shape, segment, format_key_path(path[: index + 1]))
         if below is None:
             return None
         found = below
@@ -104,17 +104,17 @@ def find_key(root: type[Settings], path: Sequence[Segment]) -> Key | None:
 
 
 def require_key(root: type[Settings], path: Sequence[Segment]) -> Key:
-    """The key that a path names; raises `UsageError` with the nearest one if there is none."""
+    """Return the key at a path; raise `UsageError` with the most similar one if there is none."""
     key = find_key(root, path)
     if key is None:
         near = suggest_key(root, path)
         hint = f"Did you mean {near}?" if near else "`retinue config schema` lists the keys."
-        raise UsageError(f"There is no key {spell_path(path)}. {hint}")
+        raise UsageError(f"There is no key {format_key_path(path)}. {hint}")
     return key
 
 
 def every_key(root: type[Settings]) -> Iterator[Key]:
-    """All keys, sections before what is in them; `[]` stands for an item and `<name>` for a name of your choice."""
+    """Yield all keys, sections before their keys; `[]` is an item of a list and `<name>` any key of a map."""
     yield from _below(shape_of(root), "")
 
 
@@ -135,8 +135,8 @@ def _all_paths(root: type[Settings]) -> tuple[str, ...]:
 
 
 def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
-    """The known key that an unknown one probably means."""
-    spelled = spell_path(path)
+    """Return the known key that an unknown one probably means."""
+    spelled = format_key_path(path)
     for old, new in MOVED.items():
         if spelled == old or spelled.startswith(f"{old}."):
             return new
@@ -147,7 +147,7 @@ def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
     siblings = {name.lower(): name for name in keys_of(parent.shape)} if parent else {}
     near = get_close_matches(last.replace("_", "").lower(), siblings, n=1, cutoff=0.7)
     if near:
-        return spell_path([*path[:-1], siblings[near[0]]])
+        return format_key_path([*path[:-1], siblings[near[0]]])
     everywhere = _all_paths(root)
     same_name = [known for known in everywhere if known.rpartition(".")[2] == last]
     if same_name:

@@ -1,4 +1,4 @@
-"""Loading the configuration: from the file, else from the last good copy of it, else the defaults."""
+"""Loads the configuration from the file, else from its last valid copy, else from the defaults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Source = Literal["file", "last-good", "defaults"]
 
 
 class ValueOrigin(msgspec.Struct, frozen=True):
-    """Where a value comes from: the defaults, a line of a file, or the environment by way of that line."""
+    """The origin of a value: the defaults, a line of a file, or environment variables on that line."""
 
     kind: Literal["default", "file", "environment", "profile"]
     file: Path | None = None
@@ -50,19 +50,19 @@ class ValueOrigin(msgspec.Struct, frozen=True):
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
-    """The configuration in effect, and everything there is to say about it."""
+    """The effective configuration, the origins of its values, and its problems."""
 
     config: Config
     home: HomePaths
     source: Source
     problems: tuple[Problem, ...]
     pending: tuple[str, ...]
-    """Keys that are set, accepted, and change nothing yet."""
+    """Keys that are set and accepted but not used yet."""
     tree: Located
-    """The values of the file that is in effect, with their places."""
+    """The values of the file in effect, with their positions."""
 
     def origin(self, path: Sequence[Segment]) -> ValueOrigin:
-        """Where the value at a path comes from."""
+        """Return the origin of the value at a path."""
         node: Located | None = self.tree
         with suppress(UsageError):
             for step in locate(path, self.tree.plain):
@@ -73,7 +73,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
         return ValueOrigin("default")
 
     def describe_origin(self, name: str) -> str:
-        """Where the value of a key comes from, in words."""
+        """Return the origin of a key's value as text."""
         return str(self.origin(parse_path(name)))
 
     @property
@@ -86,7 +86,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """One attempt to make a configuration of a text; `config` is None where the text has errors."""
+    """The result of reading a configuration text; `config` is None if the text has errors."""
 
     config: Config | None
     problems: tuple[Problem, ...]
@@ -95,7 +95,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def load_config(home: HomePaths, environment: Mapping[str, str]) -> LoadedConfig:
-    """Load the configuration of a home; never fails, and says in `problems` what it could not use."""
+    """Load the configuration of a home; never raises for an invalid one: `problems` lists the errors."""
     nothing = Located({}, home.config_file, 1)
     try:
         text = read_main_file(home.config_file)
@@ -112,14 +112,14 @@ def load_config(home: HomePaths, environment: Mapping[str, str]) -> LoadedConfig
 
 
 def good_copy_of(home: HomePaths) -> Path:
-    """Where the last configuration that was valid is kept."""
+    """Return the path of the last valid configuration."""
     return home.config_file.with_name(f"{home.config_file.name}.last-good")
 
 
 def check_text(
     home: HomePaths, file: Path, text: str, environment: Mapping[str, str], overrides: Mapping[Path, str] | None = None
 ) -> Checked:
-    """Read, fill in and validate one configuration text, without touching any file."""
+    """Parse one configuration text, substitute its variables and validate it, without writing any file."""
     try:
         sources = assemble(home, file, text, overrides)
     except SourceError as error:
@@ -154,9 +154,9 @@ def _say(home: HomePaths, message: str) -> Problem:
 
 
 def _keep_good_copy(home: HomePaths, sources: Sources) -> None:
-    """Remember a valid configuration, as one file and with its variables not filled in.
+    """Save a valid configuration as one file, with its variables not substituted.
 
-    An empty file is valid, but more likely an accident than something to go back to.
+    An empty file is valid but probably an accident, so it is not saved.
     """
     if is_blank(sources.texts[home.config_file]):
         return
@@ -174,4 +174,4 @@ def _keep_good_copy(home: HomePaths, sources: Sources) -> None:
     try:
         write_atomic(copy, text.encode("utf-8"))
     except StorageError as error:
-        log.info("The good copy of the configuration was not written: %s", error)
+        log.info("The copy of the valid configuration was not written: %s", error)

@@ -1,4 +1,4 @@
-"""What is wrong, or odd, about a configuration."""
+"""Errors and warnings of a configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Severity = Literal["error", "warning"]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing to know about; an error makes the configuration unusable, a warning does not."""
+    """An error, which makes the configuration unusable, or a warning."""
 
     severity: Severity
     path: str

@@ -1,4 +1,4 @@
-"""The configuration as documents: a reference page and a JSON Schema, both made from the declarations."""
+"""Generates the reference page and the JSON Schema of the configuration from the declarations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from retinue.config.documentation import documentation_of
+from retinue.config.key_types import shape_of
 from retinue.config.keypath import Segment
 from retinue.config.keys import Key, every_key, key_of, keys_of, require_key
-from retinue.config.shape import shape_of
 from retinue.settings import Settings
 from retinue.structs import json_schema as structs
 from retinue.structs.declare import Declared, Field
@@ -21,13 +21,13 @@ Every key of `retinue.json`. This page is made from the code by `make docs`; see
 [Configuration](../configuration.md) for how to use it.
 
 In a key, `[]` stands for an item of a list and `<name>` for a name of your choice. *Reload* says whether a running
-gateway takes a change over (`live`) or has to be started again (`restart`). A key that is *not yet used* is accepted,
-so that configurations written for OpenClaw validate, but changes nothing for now.
+gateway applies a change (`live`) or must be restarted (`restart`). A key that is *not yet used* is accepted,
+so that configurations written for OpenClaw validate, but has no effect.
 """
 
 
 def render_reference(config: type[Settings]) -> str:
-    """The reference page in Markdown: one table per section of the configuration."""
+    """Return the reference page in Markdown: one table for each section."""
     parts = [_INTRO]
     for name, (section, field) in keys_of(shape_of(config)).items():
         keys = [key for key in every_key(config) if _belongs_to(key.path, name) and key.shape.is_leaf]
@@ -59,7 +59,7 @@ def _cell(text: str) -> str:
 
 
 def json_schema(config: type[Settings], path: Sequence[Segment] = ()) -> dict[str, Any]:
-    """The JSON Schema of the configuration, or of the part at a path, with the documentation of every key."""
+    """Return the JSON Schema of the configuration or of the part at a path, with the documentation of every key."""
     key = require_key(config, path)
     hint: Any = config if not path else key.field.type if key.field else Any
     schema = structs.json_schema(hint, _describe_key)

@@ -1,4 +1,4 @@
-"""The whole configuration as one model: each section belongs to the package that reads it."""
+"""The whole configuration as one struct; each section is declared by the package that reads it."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from retinue.skills.settings import SkillsSettings
 
 
 class Config(Settings):
-    """Everything that can be set in `retinue.json`."""
+    """All keys of `retinue.json`."""
 
     agents: AgentsSettings = key(AgentsSettings)
-    """The agents and what holds for all of them."""
+    """The agents and their defaults."""
     bindings: tuple[Binding, ...] = key(())
     """Which messages go to which agent."""
     session: SessionSettings = key(SessionSettings)
-    """Which conversation a message belongs to, and when one starts over."""
+    """Session scope, resets and maintenance."""
     messages: MessagesSettings = key(MessagesSettings)
-    """How messages come and go."""
+    """Queueing, group chats and delivery of messages."""
     commands: CommandsSettings = key(CommandsSettings)
-    """Slash commands and who owns the assistant."""
+    """Slash commands and the senders that may use them."""
     tools: ToolsSection = key(ToolsSection)
-    """Which tools agents have and how far each may go."""
+    """Tool policy and settings of the tools."""
     skills: SkillsSettings = key(SkillsSettings)
-    """Which skills the agents may use, and where they come from."""
+    """Which skills agents may use, and where they are found."""
     memory: MemorySettings = key(MemorySettings)
-    """Memory that all agents share settings for."""
+    """Memory settings that all agents share."""
     models: ModelsSettings = key(ModelsSettings)
-    """Where models come from."""
+    """Model providers."""
     auth: AuthSettings = key(AuthSettings)
-    """Which credentials are used, and in which order."""
+    """Credentials and their order."""
     gateway: GatewaySettings = key(GatewaySettings)
-    """The server that clients and channels talk to."""
+    """The gateway server."""
     cron: CronSettings = key(CronSettings)
-    """Jobs that run at set times."""
+    """Scheduled jobs."""
     hooks: HooksSettings = key(HooksSettings)
     """Hook folders and webhooks."""
     plugins: PluginsSettings = key(PluginsSettings)
-    """Plugins: which are used and what they may do."""
+    """Plugins: which are enabled and what they may do."""
     channels: dict[str, ChannelSettings] = key({})
-    """Where people talk, under the channel's name."""
+    """Channels, by name."""
     logging: LoggingSettings = key(LoggingSettings)
     """Logging."""
     diagnostics: DiagnosticsSettings = key(DiagnosticsSettings)
     """Diagnostics for other programs."""
     env: EnvSettings = key(EnvSettings)
-    """Environment variables for what Retinue runs."""
+    """Environment variables of Retinue."""
     browser: dict[str, Any] = key({}, pending=True)
-    """The browser that agents drive."""
+    """The browser that agents control."""
     approvals: dict[str, Any] = key({}, pending=True)
-    """Where approvals are asked for."""
+    """Where approval requests are shown."""
     meta: dict[str, Any] = key({}, pending=True)
-    """What OpenClaw wrote about the file itself."""
+    """Metadata that OpenClaw writes into the file."""
     wizard: dict[str, Any] = key({}, pending=True)
-    """What OpenClaw's set-up remembered."""
+    """State of OpenClaw's setup wizard."""

@@ -1,4 +1,4 @@
-"""The files of a configuration, read and put together into one tree that remembers where each value stands."""
+"""Reads the configuration file and its includes into one tree with the position of each value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.config.json5 import Json5Error, is_blank, parse
 from retinue.config.json5_tree import Array, Document, Json, Node, Object, Scalar
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.problems import Problem, Severity
 from retinue.core.errors import ConfigError, StorageError
 from retinue.storage.files import Links, NotThere, Root
@@ -25,14 +25,14 @@ INCLUDE = "$include"
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A value, the file and line it stands at, and its path inside that file."""
+    """A value with its file, its line, and its path in that file."""
 
     value: bool | int | float | str | list[Located] | dict[str, Located] | None
     file: Path
     line: int
     local: tuple[Step, ...] = ()
     variables: tuple[str, ...] = ()
-    """The environment variables that are part of the value."""
+    """The environment variables that were substituted in the value."""
 
     def child(self, step: Step) -> Located | None:
         if isinstance(self.value, dict) and isinstance(step, str):
@@ -43,7 +43,7 @@ class Located(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> Json:
-        """The value without places."""
+        """The plain value without positions."""
         if isinstance(self.value, dict):
             return {name: below.plain for name, below in self.value.items()}
         if isinstance(self.value, list):
@@ -52,7 +52,7 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class SourceError(ConfigError):
-    """A file of the configuration cannot be used; `problem` says where."""
+    """A configuration file cannot be used; `problem` has the position."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -60,7 +60,7 @@ class SourceError(ConfigError):
 
 
 class Sources(msgspec.Struct):
-    """What the files say: one tree, the texts it came from, and what was odd about them."""
+    """The merged tree of all files, their texts, and warnings."""
 
     tree: Located
     texts: dict[Path, str]
@@ -72,8 +72,8 @@ class Sources(msgspec.Struct):
 
 
 def read_main_file(file: Path) -> str | None:
-    """The text of the configuration or its good copy; None where there is no file."""
-    real = Path(os.path.realpath(file))  # the owner may keep the file elsewhere and link to it
+    """Return the text of the configuration file or its copy; None if the file does not exist."""
+    real = Path(os.path.realpath(file))  # the file may be a symbolic link of the owner
     try:
         with Root.open(real.parent) as root:
             return decode(root.read(real.name, max_bytes=MAX_FILE_BYTES).data, file)
@@ -84,9 +84,9 @@ def read_main_file(file: Path) -> str | None:
 
 
 def decode(data: bytes, file: Path) -> str:
-    """The text in some bytes; raises `SourceError` for what is no text."""
+    """Decode bytes; raise `SourceError` if they are not text."""
     if b"\0" in data:
-        raise SourceError(Problem("error", "", file, None, "This is a binary file. Put JSON5 text in its place."))
+        raise SourceError(Problem("error", "", file, None, "This is a binary file. Replace it by JSON5 text."))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -96,9 +96,9 @@ def decode(data: bytes, file: Path) -> str:
 
 
 def assemble(home: HomePaths, file: Path, text: str, overrides: Mapping[Path, str] | None = None) -> Sources:
-    """Parse a configuration and everything it includes; `overrides` stand in for files on disk.
+    """Parse a configuration and its includes; `overrides` replace files on disk.
 
-    Raises `SourceError` where the file itself cannot be read as JSON5; a bad include is a problem of its line.
+    Raise `SourceError` if the file itself is not JSON5; an invalid include is reported as a problem of its line.
     """
     reading = _Reading(home, overrides or {})
     tree = reading.parse_file(file, text, (file,))
@@ -127,15 +127,15 @@ class _Reading(msgspec.Struct):
             raise SourceError(Problem("error", "", file, error.line, message)) from error
         for member in document.overridden:
             line, _ = document.position(member.start)
-            self.note("warning", (), file, line, f"The key '{member.key}' stands here twice; the later one counts.")
+            self.note("warning", (), file, line, f"The key '{member.key}' occurs twice; the later one counts.")
         line, _ = document.position(document.root.start)
         return _Conversion(self, document, file, chain).convert(document.root, line, ())
 
     def note(self, severity: Severity, path: tuple[Step, ...], file: Path, line: int | None, message: str) -> None:
-        self.problems.append(Problem(severity, spell_path(path), file, line, message))
+        self.problems.append(Problem(severity, format_key_path(path), file, line, message))
 
     def read(self, file: Path) -> str:
-        """The text of an included file, which must be inside the home."""
+        """Return the text of an included file, which must be in the home."""
         if file in self.overrides:
             return self.overrides[file]
         relative = os.path.relpath(file, self.home.path)
@@ -144,7 +144,7 @@ class _Reading(msgspec.Struct):
 
 
 class _Conversion(msgspec.Struct):
-    """Turns one parsed file into located values, bringing in what it includes."""
+    """Converts a parsed file to located values, including its includes."""
 
     reading: _Reading
     document: Document
@@ -181,9 +181,8 @@ class _Conversion(msgspec.Struct):
         if merged is None:
             return own
         if members and not isinstance(merged.value, dict):
-            self.complain(
-                wanted.line, (*local, INCLUDE), f"'{names[-1]}' is no object, so no keys can stand next to it."
-            )
+            message = f"'{names[-1]}' is not an object, so it cannot be combined with other keys."
+            self.complain(wanted.line, (*local, INCLUDE), message)
             return own
         return merge(merged, own) if members else merged
 
@@ -205,7 +204,7 @@ class _Conversion(msgspec.Struct):
         return None
 
     def refuse(self, file: Path, name: str) -> str | None:
-        """Why a file may not be included; None where it may."""
+        """Return why a file may not be included; None if it may."""
         if file in self.chain:
             return f"'{name}' includes itself, by way of {' and '.join(each.name for each in self.chain)}."
         if not file.is_relative_to(self.reading.home.path):
@@ -224,7 +223,7 @@ class _Conversion(msgspec.Struct):
 
 
 def merge(base: Located, over: Located) -> Located:
-    """One value over another: objects key by key, everything else whole."""
+    """Merge two values: objects key by key; any other value replaces the other one."""
     if not isinstance(base.value, dict) or not isinstance(over.value, dict):
         return over
     merged = dict(base.value)

@@ -1,4 +1,4 @@
-"""Environment variables in the texts of a configuration: `${NAME}`; `$${NAME}` stands for the characters themselves."""
+"""Substitutes environment variables in a configuration: `${NAME}`; `$${NAME}` is a literal `${NAME}`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.problems import Problem
 from retinue.config.sources import Located
 
@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
 
 
 def substitute(tree: Located, environment: Mapping[str, str]) -> tuple[Located, list[Problem]]:
-    """The tree with every variable filled in; a text with a variable that is not set is left out."""
+    """Return the tree with all variables substituted; a text with an unset variable is omitted."""
     problems: list[Problem] = []
     filled = _fill(tree, environment, (), problems)
     assert filled is not None
@@ -37,10 +37,8 @@ def _fill(
     names = [name for escaped, name in _VARIABLE.findall(value) if not escaped]
     missing = [name for name in names if name not in environment]
     if missing:
-        message = (
-            f"The environment variable {missing[0]} is not set, so this key is left out. Set it, or write the value."
-        )
-        problems.append(Problem("warning", spell_path(path), node.file, node.line, message))
+        message = f"The environment variable {missing[0]} is not set, so the key is ignored. Set it or write the value."
+        problems.append(Problem("warning", format_key_path(path), node.file, node.line, message))
         return None
     text = _VARIABLE.sub(lambda found: found[0][1:] if found[1] else environment[found[2]], value)
     return replace(node, value=text, variables=tuple(names))

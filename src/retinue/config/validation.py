@@ -1,4 +1,4 @@
-"""Checking a configuration: unknown keys, wrong values, and keys that change nothing yet."""
+"""Validates a configuration: unknown keys, invalid values, and keys that are not used yet."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from retinue.config.keypath import Step, spell_path
+from retinue.config.key_types import shape_of
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.keys import Key, find_key, step_into, suggest_key
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.secrecy import is_secret
+from retinue.config.secret_keys import is_secret
 from retinue.config.sections.tools import AllowRules
-from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
@@ -24,7 +24,7 @@ _SHOWN_CHARS = 40
 
 
 def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
-    """The configuration that a tree describes, or None where it has errors."""
+    """Return the configuration of a tree, or None if it has errors."""
     problems = list(_unknown_keys(tree))
     try:
         config = decode(Config, tree.plain)
@@ -37,14 +37,14 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
 
 
 def pending_keys(tree: Located) -> tuple[str, ...]:
-    """The keys of a tree that are accepted but change nothing yet."""
-    return tuple(spell_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
+    """Return the keys of a tree that are accepted but not used yet."""
+    return tuple(format_key_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
 
 
 def _known_keys(
     node: Located, key: Key | None = None, path: tuple[Step, ...] = ()
 ) -> Iterator[tuple[tuple[Step, ...], Key, Located]]:
-    """Every key of the tree that the configuration knows, down to the ones that hold values."""
+    """Yield every known key of the tree, down to those with values."""
     key = key or Key("", shape_of(Config))
     if path:
         yield path, key, node
@@ -66,7 +66,7 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
 
 
 def _unknown_groups(tree: Located) -> Iterator[Problem]:
-    """Groups of tools that are none: a misspelled one in `deny` would silently deny nothing."""
+    """Return problems for unknown tool groups: a misspelled one in `deny` would silently deny nothing."""
     for path, key, node in _known_keys(tree):
         if key.section is None or not issubclass(key.section, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
             continue
@@ -77,7 +77,7 @@ def _unknown_groups(tree: Located) -> Iterator[Problem]:
                 near = get_close_matches(name.removeprefix("group:"), names, n=1)
                 hint = f"Did you mean group:{near[0]}?" if near else f"Groups: {', '.join(GROUPS)}."
                 message = f"There is no group of tools '{item.value}', so this has no effect. {hint}"
-                yield Problem("warning", spell_path((*path, index)), item.file, item.line, message)
+                yield Problem("warning", format_key_path((*path, index)), item.file, item.line, message)
 
 
 def _refused_variables(tree: Located) -> Iterator[Problem]:
@@ -86,15 +86,15 @@ def _refused_variables(tree: Located) -> Iterator[Problem]:
         for step in path:
             node = node.child(step) if node else None
         if node is not None:
-            yield Problem("warning", spell_path(path), node.file, node.line, REFUSED.format(name=name))
+            yield Problem("warning", format_key_path(path), node.file, node.line, REFUSED.format(name=name))
 
 
 def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:
-    spelled = spell_path(path)
+    spelled = format_key_path(path)
     match path:
         case ("agents", "list", int(), *rest) if find_key(Config, ("agents", "defaults", *rest)):
-            shared = spell_path(("agents", "defaults", *rest))
-            message = f"This key cannot be set for one agent; it holds for all of them. Move it to {shared}."
+            shared = format_key_path(("agents", "defaults", *rest))
+            message = f"This key cannot be set for one agent; it applies to all agents. Move it to {shared}."
             return Problem("error", spelled, node.file, node.line, message)
     near = suggest_key(Config, path)
     hint = f" Did you mean {near}?" if near else ""
@@ -110,11 +110,11 @@ def _children(node: Located) -> list[tuple[Step, Located]]:
 def _wrong_values(tree: Located, faults: Sequence[DecodeProblem]) -> Iterator[Problem]:
     for fault in faults:
         path, node = _place(tree, fault.path)
-        yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, fault))
+        yield Problem("error", format_key_path(path), node.file, node.line, _explain(path, node, fault))
 
 
 def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], Located]:
-    """The part of a path that exists in the tree; the rest names a missing key, or a key that the text stands for."""
+    """Return the part of a path that exists in the tree; the rest is a missing key, or a key that a text implies."""
     path: tuple[Step, ...] = ()
     node = tree
     for step in location:

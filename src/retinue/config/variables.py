@@ -1,4 +1,4 @@
-"""The environment variables that a configuration sets itself."""
+"""Environment variables that a configuration sets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ REFUSED = (
 
 
 def declared_variables(config: object) -> dict[str, str]:
-    """The variables of a configuration's plain data: those in `env.vars`, and texts in `env` itself.
+    """Return the variables of a configuration: those in `env.vars`, and texts in `env` itself.
 
-    A file that others may have a hand in must not decide what programs load, so such names are left out.
+    Others may have written parts of the file, so variables that decide what programs load are omitted.
     """
     return {name: value for _, name, value in _declared(config) if is_settable_variable(name)}
 
 
 def refused_variables(config: object) -> list[tuple[tuple[str, ...], str]]:
-    """The paths and names of those that are left out."""
+    """Return the paths and names of the omitted variables."""
     return [(path, name) for path, name, _ in _declared(config) if not is_settable_variable(name)]
 
 

@@ -1,1 +1,1 @@
-"""The vocabulary of Retinue: frozen values on the standard library alone."""
+"""The values that all packages share: frozen structs without I/O."""

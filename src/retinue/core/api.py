@@ -1,4 +1,4 @@
-"""What a person or program may ask of a running Retinue, whether it runs in this process or behind a socket."""
+"""The interface of an assistant, whether it runs in this process or behind a gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retinue.core.keys import RunId, SessionKey
 
 
 class Greeting(Struct, frozen=True):
-    """What somebody should know who begins to talk: with whom, where it lives, and which model answers."""
+    """The agent, the home and the model of a session, for display when a chat starts."""
 
     name: str
     workspace: str
@@ -24,44 +24,44 @@ class Greeting(Struct, frozen=True):
     how_to_change: str = ""
     is_tiny: bool = False
     advice: str = ""
-    """What to do where there is no model."""
+    """What to do if no model is available."""
     caution: str = ""
-    """What to know of the workspace before anything is said."""
+    """Messages about the workspace, shown before the first message."""
 
 
 class Display(Struct, frozen=True):
-    """How a session wants its turns shown."""
+    """The display settings of a session."""
 
     thinking: bool
     verbose: str
 
 
 class Missed(Struct, frozen=True):
-    """An answer that nobody has seen, and the words it answers."""
+    """An answer that was not confirmed as shown, and the message that it answers."""
 
     asked: str
     outbound: Outbound
 
 
 class Assistant(Protocol):
-    """All agents of a home. The runtime is one, and so is a client that is connected to a gateway."""
+    """All agents of a home. The runtime implements it, and so does the client of a gateway."""
 
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
-        """The session a person named; raises `UsageError` for an agent that is not there."""
+        """Return the session that a person named; raise `UsageError` if its agent does not exist."""
         ...
 
     async def say(self, inbound: Inbound, show: Emit, ask: Ask) -> Outbound:
-        """Answer a message; `show` is told what happens meanwhile, `ask` decides what needs a person."""
+        """Answer a message. `show` receives the events of the turn, `ask` decides approval requests."""
         ...
 
     async def stop(self, session: SessionKey) -> bool:
-        """End the running turn of a session; false where none runs."""
+        """Stop the running turn of a session; return False if no turn is running."""
         ...
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]: ...
 
     async def confirm(self, run: RunId) -> None:
-        """Note that an answer reached its person."""
+        """Record that an answer was shown to the person."""
         ...
 
     async def greet(self, session: SessionKey) -> Greeting: ...
@@ -69,5 +69,5 @@ class Assistant(Protocol):
     async def display(self, session: SessionKey) -> Display: ...
 
     async def commands(self, session: SessionKey) -> Sequence[str]:
-        """The names of the slash commands of a session, those of skills included."""
+        """Return the names of a session's slash commands, including those of skills."""
         ...

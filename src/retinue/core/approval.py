@@ -1,4 +1,4 @@
-"""Asking a person whether something may be done."""
+"""Approval requests and the decisions on them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Struct
 from retinue.core.keys import AgentId, SessionKey
 
 IN_COMMAND = "RETINUE_SHELL"
-"""The variable that every command of an agent is started with: whoever has it is no person."""
+"""An environment variable of every command that an agent runs. A process that has it does not act for a person."""
 
 
 class Verdict(StrEnum):
-    """What the person decided."""
+    """The decision of a person."""
 
     ALLOW_ONCE = "allow-once"
     ALLOW_ALWAYS = "allow-always"
@@ -22,10 +22,10 @@ class Verdict(StrEnum):
 
 
 class ApprovalRequest(Struct, frozen=True):
-    """Exactly what would happen, in the words that the person sees; `detail` is never shortened.
+    """An action that needs approval, exactly as it is shown to the person; `detail` is never shortened.
 
-    `remember` are the exact argument patterns that "always" would store; where there are none, there is no "always".
-    `binding` is a hash over what is agreed to. `explanation` helps the reader, and nothing ever decides from it.
+    `remember` are the exact argument patterns that "always" would store; without any, "always" is not offered.
+    `binding` is a hash of everything that is approved. `explanation` is for the reader only; no decision depends on it.
     """
 
     id: str
@@ -44,7 +44,7 @@ class ApprovalRequest(Struct, frozen=True):
 
 
 class ApprovalDecision(Struct, frozen=True):
-    """A verdict and who gave it, or why it was given without anybody; then `by` is empty."""
+    """A verdict, its reason, and the person who gave it; `by` is empty if no person decided."""
 
     verdict: Verdict
     because: str
@@ -56,9 +56,9 @@ class ApprovalDecision(Struct, frozen=True):
 
 
 Ask = Callable[[ApprovalRequest], Awaitable[ApprovalDecision]]
-"""Asks a person. Where nobody can be asked, the answer is deny. Cancelled where somebody else answered first."""
+"""Asks a person; denies if no person can be asked. It is cancelled if the request is decided elsewhere first."""
 
 
 async def nobody_to_ask(request: ApprovalRequest) -> ApprovalDecision:
-    """The `Ask` of a run that no person watches."""
+    """Deny a request: the `Ask` of a run without a person."""
     return ApprovalDecision(Verdict.DENY, f"`{request.tool}` needs approval and nobody is here to give it")

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: a failure of one piece is logged and ends nothing else."""
+"""Background work: a failure is logged and does not stop other work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 async def run_logged(what: str, work: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Do something in the background of a process that must go on."""
+    """Run something in the background; log an exception instead of raising it."""
     try:
         await work(*args, **kwargs)
-    except Exception:  # border: tools, plugins, models and disks fail in there
+    except Exception:  # border: tools, plugins, models and disks can fail here
         log.exception("%s failed", what)

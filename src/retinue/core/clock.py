@@ -1,4 +1,4 @@
-"""Time and fresh ids, passed in so that every decision can be replayed."""
+"""Time and new ids, passed in as arguments so that decisions are reproducible."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 IdFactory = Callable[[], str]
-"""Makes an id that nobody has had before."""
+"""Returns a new unique id."""
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of the time."""
 
     def now(self) -> datetime:
-        """The current time, with a zone."""
+        """Return the current time with its time zone."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards."""
+        """Return seconds of a monotonic clock."""
         ...
 
 
@@ -35,18 +35,18 @@ class SystemClock:
 
 
 _TWELVE_HOURS = frozenset({"en_US", "en_CA", "en_AU", "en_NZ", "en_IN", "en_PH", "en_PK", "es_MX", "ar_EG", "hi_IN"})
-"""Locales in which a day has two times twelve hours."""
+"""Locales that use the 12-hour clock."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def format_moment(moment: datetime) -> str:
-    """UTC of fixed width, so that the order of the texts is the order of the times."""
+    """Format a time in UTC with a fixed width, so that the texts sort like the times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def parse_moment(text: str) -> datetime:
-    """The moment that `format_moment` wrote; a text that was damaged since is the beginning of time."""
+    """Parse the output of `format_moment`; an invalid text becomes the minimum time."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -54,7 +54,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def clock_style(wanted: str, environment: Mapping[str, str]) -> str:
-    """How people read the time of day, for `strftime`: by 12 or 24 hours, or with `auto` as their locale does."""
+    """Return the `strftime` format of the time of day: 12 or 24 hours, or with `auto` that of the locale."""
     if wanted == "auto":
         named = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_TIME", "LANG"))), "")
         wanted = "12" if named.partition(".")[0] in _TWELVE_HOURS else "24"
@@ -62,11 +62,11 @@ def clock_style(wanted: str, environment: Mapping[str, str]) -> str:
 
 
 def random_id() -> str:
-    """Sixteen random hexadecimal digits."""
+    """Return 16 random hexadecimal digits."""
     return secrets.token_hex(8)
 
 
 def random_uuid() -> str:
-    """A random UUID in its usual spelling."""
+    """Return a random UUID in its usual format."""
     digits = secrets.token_hex(16)
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"

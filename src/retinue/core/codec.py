@@ -1,4 +1,4 @@
-"""JSON text of values that are stored, derived from their declarations.
+"""The JSON codec of stored values, derived from their declarations.
 
 The text itself is written and read by the standard library: msgspec refuses lone surrogates, which broken clients and
 models produce, and writes NaN as null.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def to_plain(value: msgspec.Struct) -> dict[str, Any]:
-    """A value as plain data under its declared names; times have a fixed width and durations are seconds."""
+    """Convert a value to plain data with its declared names; times have a fixed width and durations are seconds."""
     plain: dict[str, Any] = _plain_times(
         msgspec.to_builtins(value, builtin_types=(datetime, timedelta), enc_hook=_plain)
     )
@@ -27,7 +27,7 @@ def to_plain(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def from_plain(data: Mapping[str, Any], kind: type[T]) -> T:
-    """The value in plain data; unknown names are ignored. Raises `ValueError` if something is missing or misplaced.
+    """Convert plain data to a value; unknown names are ignored. Raise `ValueError` if the data does not fit.
 
     A field may hold an instance of its type already.
     """
@@ -35,12 +35,12 @@ def from_plain(data: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def dump_json(data: Mapping[str, Any]) -> str:
-    """JSON text in ASCII, so that a lone surrogate can be stored."""
+    """Return JSON text in ASCII, so that a lone surrogate can be stored."""
     return json.dumps(data, ensure_ascii=True, separators=(",", ":"))
 
 
 def load_json(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in `text`; raises `ValueError` if there is none."""
+    """Parse a JSON object; raise `ValueError` if the text is not one."""
     try:
         data = json.loads(text)
     except RecursionError as error:

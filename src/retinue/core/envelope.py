@@ -1,4 +1,4 @@
-"""Messages as they enter and leave: what was said, by whom, and where the answer goes."""
+"""Messages to agents and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retinue.core.origin import Origin
 
 
 class Source(StrEnum):
-    """What set a turn off; only `chat` counts as somebody being there. Usage is counted by it."""
+    """What caused a turn. Only `chat` means that a person is present. Usage is counted per source."""
 
     CHAT = "chat"
     HEARTBEAT = "heartbeat"
@@ -31,7 +31,7 @@ class Source(StrEnum):
 
 
 class Inbound(Struct, frozen=True, rename="camel"):
-    """A message for a session."""
+    """A message to a session."""
 
     text: str
     session: SessionKey
@@ -41,30 +41,30 @@ class Inbound(Struct, frozen=True, rename="camel"):
     channel: str = "terminal"
     source: Source = Source.CHAT
     model: str | None = None
-    """A model for this turn alone."""
+    """The model for this turn only."""
     thinking: ReasoningEffort | None = None
-    """How much the model reasons, in this turn alone."""
+    """The reasoning effort for this turn only."""
     foreign: bool = False
-    """Whether it holds text from outside, such as a webhook's: the turn is then tainted, whoever handed it over."""
+    """Whether it contains untrusted text, such as that of a webhook. The turn is then tainted, whatever its sender."""
     origin: Origin | None = None
-    """The chat it was written in, where a channel brought it; the answer goes back there."""
+    """The chat of a message from a channel; the answer is sent there."""
     instructions: str = ""
-    """How the sender wants this message answered; the model reads it in front of the message."""
+    """The sender's instructions for the answer; the model reads them before the message."""
     tools: tuple[ToolSpec, ...] = ()
-    """Tools that the sender runs itself: a call of one ends the turn and is handed over in its answer."""
+    """Client tools: a call of one ends the turn and is returned with the answer."""
     results: tuple[ToolResult, ...] = ()
-    """What such calls of the turn before gave; without a text the agent goes on from there."""
+    """The results of client tool calls of the previous turn; without a text the agent continues with them."""
     exchange: int = 0
-    """How many messages sessions sent each other since a person's message, this one included."""
+    """The number of messages between sessions since the last message of a person, including this one."""
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it needs a turn of its own, because what comes with it is meant for that turn alone."""
+        """Whether it must not share a turn with other messages, because it has settings for one turn."""
         return bool(self.tools or self.results)
 
 
 class CallSummary(Struct, frozen=True, rename="camel"):
-    """A tool call of the turn, for those who only want to know what was done."""
+    """A summary of a tool call of the turn."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -72,7 +72,7 @@ class CallSummary(Struct, frozen=True, rename="camel"):
 
 
 class Outbound(Struct, frozen=True, rename="camel"):
-    """What became of a message: the answer as the person should see it, or the reason that there is none."""
+    """The outcome of a message: the answer as shown to the person, or the reason why there is none."""
 
     run: RunId
     session: SessionKey
@@ -89,6 +89,6 @@ class Outbound(Struct, frozen=True, rename="camel"):
     silent: bool = False
     error: str | None = None
     handed: tuple[ToolCall, ...] = ()
-    """Calls of the sender's own tools; the agent goes on once their results are sent."""
+    """Calls of client tools; the agent continues after the client has sent their results."""
     interrupted: bool = False
-    """Whether it failed because the process ended during the turn, and not because of the turn itself."""
+    """Whether it failed because the process ended during the turn."""

@@ -1,6 +1,6 @@
-"""Every error that Retinue raises on purpose.
+"""The errors that Retinue raises deliberately.
 
-A message says what happened and what to do next; it is shown to people as it stands.
+A message says what happened and what to do next; it is shown to people unchanged.
 
     RetinueError
     ├── ConfigError          the configuration cannot be used
@@ -16,7 +16,7 @@ A message says what happened and what to do next; it is shown to people as it st
 
 
 class RetinueError(Exception):
-    """The root of all errors raised on purpose."""
+    """The base class of all deliberate errors."""
 
 
 class ConfigError(RetinueError):
@@ -48,15 +48,15 @@ class ModelError(RetinueError):
 
 
 class ToolFailed(RetinueError):
-    """A tool could not do what was asked; the message is for the model to read."""
+    """A tool failed; the message is for the model."""
 
 
 class UsageError(RetinueError):
-    """The person asked for something that does not exist."""
+    """The person requested something that does not exist or is not valid."""
 
 
 def first_cause(error: Exception) -> Exception:
-    """The error itself, or the first that a group of tasks raised, with its own type and message."""
+    """Return the error itself, or the first error in an exception group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

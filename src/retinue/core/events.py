@@ -1,4 +1,4 @@
-"""What happens in a turn, told while it happens."""
+"""The events of a turn, sent while it runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TurnStatus(StrEnum):
 
 
 class Accepted(Struct, frozen=True):
-    """A message is kept for good: whatever happens to this process, it will be answered."""
+    """A message was stored: it will be answered even if this process ends."""
 
     run: RunId
     session: SessionKey
@@ -31,7 +31,7 @@ class Accepted(Struct, frozen=True):
 
 
 class TurnStarted(Struct, frozen=True):
-    """A turn begins; `model` is the one it will try first."""
+    """A turn started; `model` is the first one to try."""
 
     run: RunId
     session: SessionKey
@@ -39,13 +39,13 @@ class TurnStarted(Struct, frozen=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """More words of the answer, as the person should see them."""
+    """A part of the answer, as shown to the person."""
 
     text: str
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """More of the model's reasoning."""
+    """A part of the model's reasoning."""
 
     text: str
 
@@ -57,13 +57,13 @@ class MessageFinished(Struct, frozen=True):
 
 
 class ToolStarted(Struct, frozen=True):
-    """A tool call is about to take effect; it is in the transcript."""
+    """A tool call is about to run; it is in the transcript."""
 
     call: ToolCall
 
 
 class ToolProgress(Struct, frozen=True):
-    """A running tool has something to show."""
+    """A running tool reported progress."""
 
     call_id: str
     text: str
@@ -78,26 +78,26 @@ class ToolFinished(Struct, frozen=True):
 
 
 class ApprovalAsked(Struct, frozen=True):
-    """A person is being asked."""
+    """An approval was requested."""
 
     request: ApprovalRequest
 
 
 class ApprovalGiven(Struct, frozen=True):
-    """A person, or the lack of one, decided."""
+    """An approval request was decided, or denied because no person is present."""
 
     request: ApprovalRequest
     decision: ApprovalDecision
 
 
 class Notice(Struct, frozen=True):
-    """Something the person should know: a fallback model, a retry, a truncation."""
+    """A notice for the person: a fallback model, a retry, a truncation."""
 
     text: str
 
 
 class TurnFinished(Struct, frozen=True):
-    """The turn ended; `text` is the whole visible answer, `handed` the calls that the sender runs itself."""
+    """The turn ended; `text` is the whole visible answer, `handed` are the calls of client tools."""
 
     run: RunId
     status: TurnStatus
@@ -106,7 +106,7 @@ class TurnFinished(Struct, frozen=True):
     model: str
     error: str | None = None
     failure: Failure | None = None
-    """What kind of failure ended it, where a model's did."""
+    """The kind of failure, if a model failure ended the turn."""
     handed: tuple[ToolCall, ...] = ()
 
 
@@ -126,4 +126,4 @@ TurnEvent = (
 )
 
 Emit = Callable[[TurnEvent], Awaitable[None]]
-"""Takes the events of a turn, in order."""
+"""Receives the events of a turn, in order."""

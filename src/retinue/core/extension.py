@@ -1,4 +1,4 @@
-"""What a plugin can add, as values; nothing is imported until it is used."""
+"""What a plugin can register, as values; nothing is imported before it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Lazy(Struct, frozen=True):
-    """Something by its dotted name, as in `package.module:attribute`, imported on first use."""
+    """A reference to an object by its name, such as `package.module:attribute`; it is imported on first use."""
 
     target: str
 
@@ -21,21 +21,21 @@ class Lazy(Struct, frozen=True):
 
 
 class ToolFactory(Struct, frozen=True):
-    """A family of tools: `make` takes the runtime's parts and returns the tools that it can offer with them."""
+    """A family of tools: `make` takes a `ToolParts` and returns the tools."""
 
     family: str
     make: Lazy
 
 
 class ProviderFactory(Struct, frozen=True):
-    """A way to talk to models: `make` takes an endpoint and returns the provider for it."""
+    """A model API: `make` takes an endpoint and returns its provider."""
 
     api: str
     make: Lazy
 
 
 class HookSpec(Struct, frozen=True):
-    """A plugin's wish to be called at a hook, by the hook's name; a higher priority is asked first."""
+    """A subscription of a plugin to a hook by its name; subscribers with a higher priority are called first."""
 
     hook: str
     plugin: str
@@ -44,25 +44,25 @@ class HookSpec(Struct, frozen=True):
 
 
 class EngineFactory(Struct, frozen=True):
-    """A way to decide what of a history the model reads: `make` takes nothing and returns the engine."""
+    """A context engine: `make` takes no arguments and returns it."""
 
     id: str
     make: Lazy
 
 
 class SkillRoot(Struct, frozen=True):
-    """A folder of skills that a plugin brings."""
+    """A folder of skills of a plugin."""
 
     path: Path
     plugin: str
 
 
 class Registrar(Protocol):
-    """What a plugin gets to register its things with. Registering a name twice is an error."""
+    """Registers what a plugin provides. Registering a name twice is an error."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What the owner configured for the plugin, as it is written: `plugins.entries.<name>.config`."""
+        """The plugin's settings, `plugins.entries.<name>.config`, unchanged."""
         ...
 
     def tools(self, factory: ToolFactory) -> None: ...

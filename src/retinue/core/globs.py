@@ -8,12 +8,12 @@ from functools import cache
 
 from retinue.core.errors import ToolFailed
 
-_MOST_ALTERNATIVES = 64
+_MAX_ALTERNATIVES = 64
 _LONGEST = 500
 
 
 class Glob:
-    """A pattern; one without a slash is matched against the last name of a path, wherever it is."""
+    """Compile a pattern; one without a slash is matched against the last name of a path in any folder."""
 
     def __init__(self, pattern: str) -> None:
         if not pattern or len(pattern) > _LONGEST:
@@ -30,7 +30,7 @@ class Glob:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """The patterns that one with braces stands for."""
+    """Expand the braces of a pattern."""
     waiting = [pattern]
     made = 0
     while waiting:
@@ -43,8 +43,8 @@ def _expand(pattern: str) -> Iterator[str]:
             made += 1
         else:
             waiting += [current[:start] + choice + current[end + 1 :] for choice in reversed(inner)]
-        if made + len(waiting) > _MOST_ALTERNATIVES:
-            raise ToolFailed(f"The glob pattern stands for more than {_MOST_ALTERNATIVES} alternatives. Simplify it.")
+        if made + len(waiting) > _MAX_ALTERNATIVES:
+            raise ToolFailed(f"The glob pattern stands for more than {_MAX_ALTERNATIVES} alternatives. Simplify it.")
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

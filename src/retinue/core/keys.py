@@ -21,7 +21,7 @@ _PART = re.compile(r"[^\s:\x00-\x1f\x7f]{1,200}")
 
 
 def parse_agent_id(text: str) -> AgentId:
-    """The agent id in `text`, lower-cased; raises `UsageError` where it cannot be one."""
+    """Parse an agent id and convert it to lower case; raise `UsageError` if it is not valid."""
     lowered = text.strip().lower()
     if not _AGENT_ID.fullmatch(lowered):
         raise UsageError(
@@ -31,7 +31,7 @@ def parse_agent_id(text: str) -> AgentId:
 
 
 class SessionKind(StrEnum):
-    """What a session is for; decides the audience of files, the prompt mode and the reset rules."""
+    """The kind of a session; it determines the audience of files, the prompt mode and the reset rules."""
 
     MAIN = "main"
     DIRECT = "direct"
@@ -46,7 +46,7 @@ class SessionKind(StrEnum):
 
     @property
     def is_shared(self) -> bool:
-        """Whether people other than the owner may read along."""
+        """Whether people other than the owner can read it."""
         return self in (SessionKind.GROUP, SessionKind.CHANNEL)
 
 
@@ -64,9 +64,9 @@ _SINGLE_KINDS = {
 
 
 class SessionKey(Struct, frozen=True, eq=False):
-    """Which conversation a message belongs to, as in `agent:main:main`.
+    """Identifies a conversation, as in `agent:main:main`.
 
-    `text` is the canonical spelling; two keys are equal exactly when their texts are. The other fields come from it:
+    `text` is the canonical form, which alone decides equality. The other fields are derived from it:
     `peer` is the last name (a person, a group, a job, a sub-agent), `thread` a conversation inside the chat.
     """
 
@@ -82,7 +82,7 @@ class SessionKey(Struct, frozen=True, eq=False):
         return self.text == other.text if isinstance(other, SessionKey) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
-        # Struct has an own `__ne__`, which does not ask `__eq__`.
+        # `Struct.__ne__` does not call `__eq__`.
         return not self == other
 
     def __hash__(self) -> int:
@@ -97,7 +97,7 @@ class SessionKey(Struct, frozen=True, eq=False):
 
     @classmethod
     def parse(cls, text: str, *, default_agent: AgentId = DEFAULT_AGENT) -> SessionKey:
-        """Read a key; a bare name such as `ideas` means the default agent's session of that name."""
+        """Parse a key; a plain name such as `ideas` means the default agent's session of that name."""
         parts = text.strip().lower().split(":")
         if not all(_PART.fullmatch(part) and part.isprintable() for part in parts):
             raise UsageError(
@@ -142,16 +142,16 @@ class SessionKey(Struct, frozen=True, eq=False):
 
 
 def _peer_marker(rest: list[str]) -> int | None:
-    """Where `direct`, `group` or `channel` stands in `[channel[:account]:]kind:peer`.
+    """Return the position of `direct`, `group` or `channel` in `[channel[:account]:]kind:peer`.
 
-    A peer may hold colons itself (`!room:example.org`). Such a key must not fall through to the explicit sessions: a
-    group that counts as private would be shown what only the owner may read.
+    A peer may contain colons (`!room:example.org`). Such a key must not be parsed as an explicit session: a
+    group that counts as private would see what only the owner may read.
     """
     return next((at for at, part in enumerate(rest[:3]) if part in _PEER_KINDS and at + 1 < len(rest)), None)
 
 
 def _split_thread(rest: list[str]) -> tuple[list[str], str | None]:
-    """Take the last `:thread:<id>` (or `:topic:<id>`) off; the id may hold colons."""
+    """Split off the last `:thread:<id>` (or `:topic:<id>`); the id may contain colons."""
     for at in range(len(rest) - 2, 0, -1):
         if rest[at] in ("thread", "topic"):
             return rest[:at], ":".join(rest[at + 1 :])

@@ -1,4 +1,4 @@
-"""The headings of Markdown, line by line; what stands in a block of code is none."""
+"""Markdown headings and code fences, line by line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 
 
 def read_heading(line: str) -> tuple[int, str] | None:
-    """The level and the words of a heading, without the marks that may close it; None for any other line."""
+    """Return the level and text of a heading, without closing marks; None for any other line."""
     found = _MARKS.match(line)
     if found is None:
         return None
@@ -20,10 +20,10 @@ def read_heading(line: str) -> tuple[int, str] | None:
 
 
 def fence_after(line: str, fence: str) -> str:
-    """The marks that a block of code is fenced with after a line, "" outside of one; `fence` is what held before it.
+    """Return the open code fence after a line, "" if none is open; `fence` is the one before the line.
 
-    A block ends with at least as many of the marks that it began with, and nothing behind them. Three marks on both
-    sides of words are no fence.
+    A block ends with a line of at least as many marks as it started with. A line with marks on both sides of a text
+    is not a fence.
     """
     found = _FENCE.fullmatch(line)
     if found is None:

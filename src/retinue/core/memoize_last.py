@@ -1,4 +1,4 @@
-"""Keeping the last thing that was made."""
+"""A cache of the last result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class MemoizeLast(Generic[T]):
-    """What was made last, given again for as long as it would be made of the very same things.
+    """Caches the last result as long as its arguments are the same objects.
 
-    They are compared by identity, so this is for things that are replaced and never changed.
+    Arguments are compared by identity, so they must be immutable.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is said in a session: messages and their parts."""
+"""Messages of a session and their parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from retinue.core.trust import Trust
 
 INVALID_ARGUMENTS = "__invalid__"
-"""Where a tool call keeps the text that should have been its arguments but is no JSON object."""
+"""The key for the arguments of a tool call that are not a JSON object."""
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -21,14 +21,14 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Image(Struct, frozen=True, tag="image"):
-    """A picture, kept as base64 so that a message stays a plain value."""
+    """A picture in base64, so that a message is plain data."""
 
     media_type: str = field(name="mimeType")
     data: str
 
 
 class Thinking(Struct, frozen=True, tag="thinking"):
-    """A model's reasoning; `signature` is the provider's proof that it wrote it, sent back unchanged."""
+    """A model's reasoning; `signature` is the provider's signature, sent back unchanged."""
 
     text: str
     signature: str | None = None
@@ -36,7 +36,7 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 
 
 class ToolCall(Struct, frozen=True, tag="call"):
-    """A model's wish to run a tool."""
+    """A tool call of a model."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
 
 class Usage(Struct, frozen=True, rename="camel"):
-    """What one or more model calls cost. `input` excludes what was read from or written to the provider's cache."""
+    """The usage of one or more model calls. `input` excludes tokens read from or written to the provider's cache."""
 
     input: int = 0
     output: int = 0
@@ -64,7 +64,7 @@ class Usage(Struct, frozen=True, rename="camel"):
 
     @property
     def prompt(self) -> int:
-        """All tokens the model read."""
+        """All input tokens, including cached ones."""
         return self.input + self.cache_read + self.cache_write
 
     @property
@@ -73,7 +73,7 @@ class Usage(Struct, frozen=True, rename="camel"):
 
 
 class StopReason(StrEnum):
-    """Why a model stopped speaking."""
+    """Why a model stopped."""
 
     END = "end"
     TOOL_CALLS = "tool_calls"
@@ -84,10 +84,10 @@ class StopReason(StrEnum):
 
 
 class UserMessage(Struct, frozen=True, weakref=True):
-    """What a person, or something that speaks in a person's place, said.
+    """A message of a person, or of a program in a person's place.
 
-    `preface` is the turn's own block (recalled memory, notices): sent in front of the text, and never shown as
-    the person's words. `exchange` counts the messages that sessions sent each other since a person's message.
+    `preface` is the block of the turn (recalled memory, notices). It is sent before the text and never shown as
+    the person's text. `exchange` is the number of messages between sessions since the last message of a person.
     """
 
     content: tuple[Text | Image, ...]
@@ -102,7 +102,7 @@ class UserMessage(Struct, frozen=True, weakref=True):
 
 
 class AssistantMessage(Struct, frozen=True, weakref=True):
-    """What the model answered."""
+    """An answer of the model."""
 
     content: tuple[Text | Thinking | ToolCall, ...]
     model: str = ""
@@ -120,7 +120,7 @@ class AssistantMessage(Struct, frozen=True, weakref=True):
 
 
 class ToolResult(Struct, frozen=True, weakref=True):
-    """What a tool gave back for one call."""
+    """The result of one tool call."""
 
     call_id: str
     tool: str
@@ -137,17 +137,17 @@ Message = UserMessage | AssistantMessage | ToolResult
 
 
 def is_tainted(messages: Iterable[Message]) -> bool:
-    """Whether a request made of these messages holds anything that came from outside."""
+    """Return whether a request with these messages contains untrusted text."""
     return any(not isinstance(message, AssistantMessage) and message.trust is Trust.UNTRUSTED for message in messages)
 
 
 def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:
-    """The words of a message, without reasoning, pictures and calls."""
-    if len(content) == 1 and isinstance(content[0], Text):  # nearly every message, and all are read in every turn
+    """Return the text of a message, without reasoning, pictures and calls."""
+    if len(content) == 1 and isinstance(content[0], Text):  # the most frequent case; every turn reads all messages
         return content[0].text
     return "".join(part.text for part in content if isinstance(part, Text))
 
 
 def said(text: str, *, sender: str | None = None) -> UserMessage:
-    """A user message of plain words."""
+    """Return a user message of plain text."""
     return UserMessage((Text(text),), sender=sender)

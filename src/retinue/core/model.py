@@ -1,4 +1,4 @@
-"""What is sent to a model and what comes back, the same for every provider."""
+"""Requests to models and their responses, the same for all providers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.core.messages import AssistantMessage, Message
 
 
 class ModelRef(Struct, frozen=True):
-    """A model by its full name, `provider/model`; the first slash splits."""
+    """The full name of a model, `provider/model`, split at the first slash."""
 
     provider: str
     model: str
@@ -22,7 +22,7 @@ class ModelRef(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> ModelRef | None:
-        """The reference in `text`, or None where it has no provider part (an alias, perhaps)."""
+        """Parse a reference; return None if it has no provider part, such as an alias."""
         provider, model = (part.strip() for part in text.partition("/")[::2])
         return cls(provider.lower(), model) if provider and model else None
 
@@ -36,7 +36,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ReasoningEffort(StrEnum):
-    """How much a model should reason before it answers."""
+    """How much a model reasons before it answers."""
 
     OFF = "off"
     MINIMAL = "minimal"
@@ -47,7 +47,7 @@ class ReasoningEffort(StrEnum):
 
 
 class CacheRetention(StrEnum):
-    """How long a provider should keep the beginning of a request, where it lets us say so."""
+    """How long a provider caches the prefix of a request, if that can be chosen."""
 
     NONE = "none"
     SHORT = "short"
@@ -58,8 +58,7 @@ class ModelRequest(Struct, frozen=True):
     """One call to a model.
 
     `stable` and `session` are the two system blocks: the first changes with the workspace, the second with the
-    session. `cache_key` is the same for every request of a session. The answer to one that is not `streamed` comes as a
-    whole.
+    session. `cache_key` is the same for every request of a session. Without `streamed` the answer is sent as a whole.
     """
 
     model: ModelRef
@@ -77,7 +76,7 @@ class ModelRequest(Struct, frozen=True):
 
 
 class Failure(StrEnum):
-    """Why a model call failed; decides what is tried next."""
+    """Why a model call failed; it determines what is tried next."""
 
     AUTH = "auth"
     BILLING = "billing"
@@ -94,19 +93,19 @@ class Failure(StrEnum):
 
 
 class ModelTextDelta(Struct, frozen=True):
-    """More words of the answer."""
+    """A part of the answer."""
 
     text: str
 
 
 class ModelReasoningDelta(Struct, frozen=True):
-    """More of the model's reasoning."""
+    """A part of the model's reasoning."""
 
     text: str
 
 
 class ModelCallDelta(Struct, frozen=True):
-    """A tool call is being written; `name` is known from the first delta on."""
+    """A part of a tool call; `name` is known from the first delta on."""
 
     index: int
     name: str
@@ -120,9 +119,9 @@ class ModelFinished(Struct, frozen=True):
 
 
 class ModelFailed(Struct, frozen=True):
-    """The stream's last event when no answer came.
+    """The stream's last event if there is no answer.
 
-    `partial` holds what had arrived; `retry_after` is the provider's own wish, in seconds.
+    `partial` is what arrived before the failure; `retry_after` is the delay requested by the provider, in seconds.
     """
 
     reason: Failure
@@ -135,7 +134,7 @@ ModelEvent = ModelTextDelta | ModelReasoningDelta | ModelCallDelta | ModelFinish
 
 
 class Price(Struct, frozen=True):
-    """US dollars per million tokens."""
+    """Prices in US dollars per million tokens."""
 
     input: float = 0.0
     output: float = 0.0
@@ -144,7 +143,7 @@ class Price(Struct, frozen=True):
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known of a model."""
+    """The properties of a model."""
 
     ref: ModelRef
     window: int = 200_000

@@ -1,4 +1,4 @@
-"""Where a message came from on a channel, and so where its answer goes."""
+"""The chat that a message came from, and to which its answer is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class PeerKind(StrEnum):
-    """What kind of chat a message was written in."""
+    """The kind of a chat."""
 
     DIRECT = "direct"
     GROUP = "group"
@@ -16,15 +16,15 @@ class PeerKind(StrEnum):
 
     @property
     def is_shared(self) -> bool:
-        """Whether others read along."""
+        """Whether it has other readers."""
         return self is not PeerKind.DIRECT
 
 
 class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The chat of a message: on which channel and account, with whom, and by whom it was written.
+    """The chat of a message: its channel, account, peer and sender.
 
-    `peer` is the chat: the person in a direct chat, else the group. `message_id` is the channel's own name of the
-    message, which an answer or a reaction refers to.
+    `peer` is the person in a direct chat, otherwise the group. `message_id` is the channel's id of the message, for
+    answers and reactions.
     """
 
     channel: str
@@ -41,5 +41,5 @@ class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def writer(self) -> str:
-        """Whose message it is, as the channel knows them; in a direct chat that is the peer."""
+        """The channel's id of the sender; in a direct chat that of the peer."""
         return self.sender or (self.peer if self.kind is PeerKind.DIRECT else "")

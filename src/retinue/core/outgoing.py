@@ -1,4 +1,4 @@
-"""What leaves for a chat: one message or reaction, and what a chat can show."""
+"""Outgoing messages and reactions, and the capabilities of a channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retinue.core.origin import Origin
 
 
 class Capabilities(Struct, frozen=True):
-    """What the other side of a channel can show; `max_text` is how long one message may be, in characters."""
+    """The capabilities of a channel; `max_text` is the maximum length of a message in characters."""
 
     max_text: int = 4_000
     media: bool = False
@@ -21,12 +21,12 @@ class Capabilities(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it can, by name."""
+        """The names of the capabilities."""
         return tuple(name for name in ("media", "reactions", "buttons", "threads") if getattr(self, name))
 
 
 class Attachment(Struct, frozen=True):
-    """A file: an address where it is, or its content in base64."""
+    """A file: its URL, or its content in base64."""
 
     url: str = ""
     name: str = ""
@@ -35,10 +35,10 @@ class Attachment(Struct, frozen=True):
 
 
 class OutgoingMessage(Struct, frozen=True):
-    """One thing for a chat: a message, or where `reaction` is set, a reaction to the message `reply_to`.
+    """A message for a chat or, if `reaction` is set, a reaction to the message `reply_to`.
 
-    A reaction that `removes` takes an earlier one back.
-    `key` is the same whenever the message is sent again, so that the receiver can tell.
+    With `removes` an earlier reaction is removed.
+    `key` is the same if the message is sent again, so that the receiver can detect duplicates.
     """
 
     key: str

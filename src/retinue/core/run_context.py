@@ -1,4 +1,4 @@
-"""What the program is doing just now, for whoever writes something down about it."""
+"""The current turn, as a context variable for logs and traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.core.keys import RunId, SessionKey
 
 
 class RunContext(Struct, frozen=True):
-    """A turn, by its session and its run."""
+    """A turn, identified by its session and run."""
 
     session: SessionKey
     run: RunId
@@ -22,13 +22,13 @@ _CURRENT: ContextVar[RunContext | None] = ContextVar("retinue_run_context", defa
 
 
 def current_run() -> RunContext | None:
-    """The turn that this code works for; None where it works for none."""
+    """Return the turn that the current task belongs to, or None."""
     return _CURRENT.get()
 
 
 @contextmanager
 def enter_run(session: SessionKey, run: RunId) -> Iterator[None]:
-    """Everything in the block, and every task and thread it starts, works for this turn."""
+    """Set the current turn for the block and for every task and thread that it starts."""
     token = _CURRENT.set(RunContext(session, run))
     try:
         yield

@@ -1,14 +1,14 @@
-"""How many tokens a text costs, estimated without a tokenizer.
+"""Estimates the number of tokens of a text without a tokenizer.
 
-Real tokenizers need megabytes of tables. They all begin alike, though: the text is cut into words, numbers, runs of
-marks and runs of space, and most of these pieces become one token. The estimate makes the same cut with one regular
-expression and counts the pieces, then adds what each character of a dense script costs beyond its piece.
+Tokenizers need megabytes of tables, but all of them first split the text into words, numbers, runs of punctuation and
+runs of white space, and most of these pieces become one token. The estimate splits the text in the same way with one
+regular expression, counts the pieces, and adds a surcharge for each character of a dense script.
 
-Against `o200k` ordinary English, Markdown, source code, Chinese, Japanese and Korean come out within ten per cent,
-Russian, German and Arabic within a quarter. `cl100k`, an older vocabulary, agrees on English and code and charges up to
-twice as much for other scripts. Base64, random bytes and emoji are never taken for less than six tenths of what they
-cost. Unusual pages are further off: lists of names or handles up to a quarter too low, text in capitals a quarter too
-high; invented words and rare ideographs can cost more than twice the estimate.
+Compared with `o200k`, the error is at most 10 % for ordinary English, Markdown, source code, Chinese, Japanese and
+Korean, and 25 % for Russian, German and Arabic. `cl100k`, an older vocabulary, agrees on English and code and needs up
+to twice as many tokens for other scripts. Base64, random bytes and emoji are estimated at 60 % of their tokens or more.
+The error is larger for unusual texts: lists of names or handles are up to 25 % too low, text in capitals 25 % too high;
+invented words and rare ideographs can need more than twice the estimate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOREIGN = (
 )
 _PIECE = re.compile(
     rf" (?:[A-Za-z]{_WORD_TAIL}|{_MARK}{{1,4}}[\r\n]*| *(?= )|{_FOREIGN}|)"
-    # Nobody writes words of this length: what follows is an encoded blob, cut into pairs.
+    # A longer word is encoded data, which is split into pairs.
     rf"|[A-Za-z](?:(?<=[a-z]{{14}})[a-z]?|{_WORD_TAIL})"
     rf"|[\"'(./<@\[_$-][A-Za-z]{_WORD_TAIL}"
     rf"|{_MARK}{{1,3}}[\r\n]*"
@@ -35,7 +35,7 @@ _PIECE = re.compile(
 
 
 def _weights() -> bytes:
-    """Hundredths of a token per UTF-16 unit, by its high byte, on top of its piece."""
+    """Additional hundredths of a token per UTF-16 unit, by its high byte."""
     table = bytearray(256)
     for first, last, weight in (
         (0x21, 0x2F, 60),  # symbols
@@ -54,7 +54,7 @@ _WEIGHTS = _weights()
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` is."""
+    """Return the estimated number of tokens of `text`."""
     pieces = len(_PIECE.findall(text))
     if text.isascii():
         return pieces

@@ -1,4 +1,4 @@
-"""Where a text came from, and so how far it may be believed."""
+"""Trust labels: where a text comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Trust(StrEnum):
-    """A label that travels with a text from where it entered to where it is used."""
+    """A label that is passed on with a text from its source to its use."""
 
     OWNER = "owner"
     AGENT = "agent"
@@ -18,5 +18,5 @@ _ORDER = (Trust.OWNER, Trust.AGENT, Trust.UNTRUSTED)
 
 
 def least(labels: Iterable[Trust]) -> Trust:
-    """The trust of a text made from several: that of its least trusted part."""
+    """Return the trust of a combined text: that of its least trusted part."""
     return max(labels, key=_ORDER.index, default=Trust.OWNER)

@@ -1,4 +1,4 @@
-"""Who may write to the agents on a channel, who may command them, and when an agent in a group is meant."""
+"""Admission: who may write to the agents on a channel, who may use commands, and when an agent must be mentioned."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ AckScope = Literal["group-mentions", "group-all", "direct", "all", "off"]
 
 
 def is_listed(origin: Origin, listed: Iterable[str]) -> bool:
-    """Whether a list names the writer of a message, as `channel:id` or by the id alone."""
+    """Return whether a list names the sender of a message, as `channel:id` or by the id alone."""
     return EVERYBODY in listed or is_named(origin, listed)
 
 
 def is_named(origin: Origin, listed: Iterable[str]) -> bool:
-    """Whether a list names the writer themselves, and not only everybody."""
+    """Return whether a list names the sender itself, and not only `*`."""
     writer = origin.writer.strip().lower()
     names = {writer, f"{origin.channel}:{writer}".lower()}
     return bool(writer) and any(entry.strip().lower() in names for entry in listed)
 
 
 def is_owner(origin: Origin, owners: Iterable[str]) -> bool:
-    """Whether the configuration calls the writer an owner; only a full `channel:id` does."""
+    """Return whether the configuration lists the sender as an owner; only a full `channel:id` counts."""
     address = f"{origin.channel}:{origin.writer}".strip().lower()
     return bool(origin.writer) and any(entry.strip().lower() == address for entry in owners)
 
 
 def refuse_writer(origin: Origin, access: ChatAccess, *, owner: bool) -> str | None:
-    """Why a message is not for the agents; None where its writer may write there."""
+    """Return why a message is not for the agents; None if its sender may write there."""
     if owner:
         return None
     if origin.kind is PeerKind.DIRECT:
@@ -49,12 +49,12 @@ def _refuse_direct(origin: Origin, access: ChatAccess) -> str | None:
         case "open":
             return None
         case "disabled":
-            return "direct messages are switched off here"
+            return "direct messages are disabled here"
         case "allowlist" | "pairing":
             if is_listed(origin, access.allow_from):
                 return None
             known = f"; the owner can add '{origin.channel}:{origin.writer}' to allowFrom"
-            return "the sender is not known here" + (known if access.dm_policy == "pairing" else "")
+            return "the sender is not allowed here" + (known if access.dm_policy == "pairing" else "")
         case _:
             assert_never(access.dm_policy)
 
@@ -62,31 +62,31 @@ def _refuse_direct(origin: Origin, access: ChatAccess) -> str | None:
 def _refuse_group(origin: Origin, access: ChatAccess) -> str | None:
     rules = group_rules(origin, access.groups)
     if access.group_policy == "disabled":
-        return "groups are switched off here"
+        return "groups are disabled here"
     if access.groups and rules is None:
-        return "this group is not one of those that are answered"
+        return "this group is not allowed"
     if access.group_policy == "open":
         return None
     listed = (*(access.group_allow_from or access.allow_from), *(rules.allow_from if rules else ()))
     if not listed and rules is not None:
         return None
-    return None if is_listed(origin, listed) else "the sender is not known in groups here"
+    return None if is_listed(origin, listed) else "the sender is not allowed in groups here"
 
 
 def group_rules(origin: Origin, groups: Mapping[str, GroupRules]) -> GroupRules | None:
-    """What is set for the group of a message, by its id or for every group."""
+    """Return the settings of the group of a message, by its id or for every group."""
     by_id = {name.strip().lower(): rules for name, rules in groups.items()}
     return by_id.get(origin.peer.strip().lower()) or by_id.get(EVERYBODY)
 
 
 class CommandRights(Struct, frozen=True):
-    """Who may use commands besides the owner: those of `allow_from`, else those whom the channel names."""
+    """Who may use commands besides the owner: the senders in `allow_from`, otherwise those that the channel allows."""
 
     allow_from: Mapping[str, Collection[str]]
     use_access_groups: bool = True
 
     def may_command(self, origin: Origin, access: ChatAccess) -> bool:
-        """Whether a writer who was let in may use commands."""
+        """Return whether an admitted sender may use commands."""
         if self.allow_from:
             listed = [
                 entry
@@ -103,7 +103,7 @@ class CommandRights(Struct, frozen=True):
 
 
 def needs_mention(origin: Origin, access: ChatAccess, *layers: GroupChatSettings | None) -> bool:
-    """Whether an agent answers only when called: by the group's rules, else the agent's, else the general ones."""
+    """Return whether an agent answers only if mentioned: by the group's rules, else the agent's, else the default."""
     if not origin.kind.is_shared:
         return False
     rules = group_rules(origin, access.groups)
@@ -112,13 +112,13 @@ def needs_mention(origin: Origin, access: ChatAccess, *layers: GroupChatSettings
 
 
 def history_limit(channel: int | None, *layers: GroupChatSettings | None) -> int:
-    """How much of a group an agent is told that it was not called for: by the channel, the agent, or for all."""
+    """Return how many earlier group messages an agent sees with a mention: by channel, agent, or default."""
     answers = [channel, *(layer.history_limit for layer in layers if layer)]
     return next((answer for answer in answers if answer is not None), DEFAULT_LIMIT)
 
 
 def mentions(text: str, patterns: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a text calls the agent: by a pattern, or where there are none, by one of its names."""
+    """Return whether a text mentions the agent: by a pattern or, if there are none, by one of its names."""
     wanted = [_compile(pattern) for pattern in patterns] or [
         re.compile(rf"(?<!\w)@?{re.escape(name.strip())}(?!\w)", re.IGNORECASE) for name in names if name.strip()
     ]
@@ -126,7 +126,7 @@ def mentions(text: str, patterns: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """A pattern of the configuration; what is no regular expression is taken as it is written."""
+    """Compile a pattern of the configuration; an invalid regular expression is matched literally."""
     try:
         return re.compile(pattern, re.IGNORECASE)
     except re.error:
@@ -134,7 +134,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def wants_ack(scope: AckScope, origin: Origin, *, mentioned: bool) -> bool:
-    """Whether a message gets the reaction that says it was seen."""
+    """Return whether a message gets the acknowledgement reaction."""
     match scope:
         case "off":
             return False

@@ -1,4 +1,4 @@
-"""Messages that people write in several pieces, one right after the other, and mean as one."""
+"""Debouncing: messages that a person writes in quick succession are joined to one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import InboundSettings
 
 WAITS_AT_MOST = 10
-"""Somebody who never stops writing is answered after this many waits at the latest."""
+"""A sender who keeps writing is answered after this many waits at the latest."""
 NO_WAIT = timedelta(0)
 _LABEL = "[From "
 
 
 class DebounceRules(Struct, frozen=True):
-    """How long a message of a channel waits for its next piece; none that did not come from one waits."""
+    """How long a message of a channel waits for the next one; messages from elsewhere do not wait."""
 
     wait: timedelta = NO_WAIT
     by_channel: Mapping[str, timedelta] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class DebounceRules(Struct, frozen=True):
         return cls(_milliseconds(settings.debounce_ms), by_channel)
 
     def wait_after(self, message: Waiting) -> timedelta:
-        """How long to wait for what may follow; a picture, and what stands alone, ends a message."""
+        """Return how long to wait for the next message; a picture or a message that stands alone ends the wait."""
         inbound = message.inbound
         if not _may_be_piece(inbound) or inbound.images or inbound.origin is None:
             return NO_WAIT
@@ -38,11 +38,11 @@ class DebounceRules(Struct, frozen=True):
 
 
 EACH_BY_ITSELF = DebounceRules()
-"""No message waits for another."""
+"""Rules under which no message waits."""
 
 
 def find_pieces(messages: Sequence[Waiting], rules: DebounceRules) -> tuple[Waiting, ...]:
-    """The first message, with those that follow it as further pieces."""
+    """Return the first message and those that follow it as further pieces."""
     pieces = [messages[0]]
     for message in messages[1:]:
         wait = rules.wait_after(pieces[-1])
@@ -55,14 +55,14 @@ def find_pieces(messages: Sequence[Waiting], rules: DebounceRules) -> tuple[Wait
 
 
 def complete_at(pieces: Sequence[Waiting], rules: DebounceRules, now: datetime) -> datetime:
-    """When a message counts as complete; a clock that was set back makes nobody wait longer."""
+    """Return when a message counts as complete; a clock that was set back does not extend the wait."""
     wait = rules.wait_after(pieces[-1])
     at_most = pieces[0].accepted_at + wait * WAITS_AT_MOST
     return min(pieces[-1].accepted_at + wait, at_most, now + wait)
 
 
 def join_pieces(pieces: Sequence[Waiting]) -> str:
-    """The text of a message in pieces; who wrote it is said once."""
+    """Join the texts of the pieces; the sender is named once."""
     texts = [pieces[0].inbound.text]
     for piece in pieces[1:]:
         label, _, rest = piece.inbound.text.partition("\n")

@@ -1,4 +1,4 @@
-"""From what a model wrote to what a person is sent."""
+"""Converting the text of a model to the reply that is sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from retinue.dispatch.silence import (
 class ParsedReply(Struct, frozen=True):
     """An answer, ready to be sent.
 
-    `silent` means that the model asked for nothing to be said. `reply_to` is the message to answer to, `to_current` the
-    one that started the turn; `media` are paths and addresses, not checked yet.
+    `silent` means that the model asked to send nothing. `reply_to` is the message to answer to, `to_current` the one
+    that started the turn; `media` are paths and addresses, not checked yet.
     """
 
     text: str
@@ -32,10 +32,10 @@ class ParsedReply(Struct, frozen=True):
 
 
 class VisibleStream:
-    """An answer while it is written: gives out what may be shown, keeps back what may turn out not to be.
+    """An answer during streaming: returns text that may be shown, and holds back text that may turn out to be markup.
 
-    All that `feed` and `finish` give out, put together, is the text that `parse_reply` makes of the whole. The answer
-    of a heartbeat is kept back to the end, because its last word can make it an acknowledgement.
+    The concatenated output of `feed` and `finish` equals the text that `parse_reply` returns for the whole answer. The
+    answer of a heartbeat is held back to the end, because its last word can make it an acknowledgement.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class VisibleStream:
         self._silent = False
 
     def feed(self, delta: str) -> str:
-        """What may be shown now that `delta` has come."""
+        """Add a delta and return the text that may be shown now."""
         self._scanner.feed(delta)
         return self._take_ready()
 
-    def note_reasoning(self) -> None:
-        """Tell that the model reasoned, where that did not come as part of the text."""
-        self._scanner.told.reasoned = True
+    def record_reasoning(self) -> None:
+        """Record that the model reasoned outside of the text."""
+        self._scanner.directives.reasoned = True
 
     def finish(self) -> str:
-        """The rest, when nothing more comes."""
+        """Return the remaining text at the end of the stream."""
         self._scanner.finish()
         text = self._held
         if self._beginning:
-            self._silent = is_silent(text, reasoned=self._scanner.told.reasoned)
+            self._silent = is_silent(text, reasoned=self._scanner.directives.reasoned)
             text = "" if self._silent else strip_leading_token(text)
         text = strip_trailing_token(text)
         if self._heartbeat and text:
@@ -76,24 +76,24 @@ class VisibleStream:
 
     @property
     def reply(self) -> ParsedReply:
-        """The whole answer, once it is finished."""
-        told = self._scanner.told
-        if self._silent and not told.media:
+        """Return the whole answer after `finish`."""
+        directives = self._scanner.directives
+        if self._silent and not directives.media:
             return ParsedReply("", silent=True)
         return ParsedReply(
             text="".join(self._shown),
-            reply_to=told.reply_to,
-            to_current=told.to_current,
-            media=told.media,
-            voice=told.voice,
+            reply_to=directives.reply_to,
+            to_current=directives.to_current,
+            media=directives.media,
+            voice=directives.voice,
             silent=self._silent,
         )
 
     def _see(self, text: str) -> None:
-        """Take visible text from the scanner; the beginning is kept while it may still mean silence."""
+        """Add visible text from the scanner; the beginning is held back while it may still be a silence token."""
         self._held += text
         if self._beginning:
-            if self._heartbeat or may_become_silent(self._held, reasoned=self._scanner.told.reasoned):
+            if self._heartbeat or may_become_silent(self._held, reasoned=self._scanner.directives.reasoned):
                 return
             self._beginning = False
             self._held = strip_leading_token(self._held)
@@ -115,10 +115,10 @@ def parse_reply(
     heartbeat: bool = False,
     ack_max_chars: int = ACK_MAX_CHARS,
 ) -> ParsedReply:
-    """A whole answer, without what was meant for the program."""
+    """Parse a whole answer and remove the directives for the program."""
     stream = VisibleStream(final_only=final_only, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
     if reasoned:
-        stream.note_reasoning()
+        stream.record_reasoning()
     stream.feed(text)
     stream.finish()
     return stream.reply

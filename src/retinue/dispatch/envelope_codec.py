@@ -25,9 +25,10 @@ def encode_inbound(inbound: Inbound) -> str:
 
 
 def decode_inbound(text: str) -> Inbound:
-    """The message in `text`; raises `ValueError` if it cannot be read.
+    """Return the message in `text`; raise `ValueError` if it cannot be read.
 
-    A message is the owner's only if it says so. A source or an effort that a later version added is read as unknown.
+    A message counts as the owner's only if it says so. An unknown source or effort of a later version is read as
+    unknown.
     """
     data = load_json(text)
     results = [decode_message(result) for result in data.get("results", ())]
@@ -46,23 +47,23 @@ def encode_outbound(outbound: Outbound) -> str:
 
 
 def decode_outbound(text: str) -> Outbound:
-    """The result in `text`; raises `ValueError` if it cannot be read."""
+    """Return the result in `text`; raise `ValueError` if it cannot be read."""
     data = load_json(text)
     return from_plain(data | {"session": _decode_key(data), "usage": decode_usage(data.get("usage"))}, Outbound)
 
 
 def encode_origin(origin: Origin) -> dict[str, Any]:
-    """An origin as plain data, without what is not known."""
+    """Return an origin as JSON data, without unknown fields."""
     return to_plain(origin)
 
 
 def decode_origin(data: Mapping[str, Any]) -> Origin:
-    """The origin in plain data; raises `ValueError` if it cannot be read."""
+    """Return the origin in JSON data; raise `ValueError` if it cannot be read."""
     return from_plain(data, Origin)
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as transcripts hold it, with the cost as an object."""
+    """Return usage in the format of transcripts, with the cost as an object."""
     return to_plain(usage) | {"cost": {"total": usage.cost}}
 
 

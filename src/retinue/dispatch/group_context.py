@@ -1,6 +1,6 @@
-"""What was said in groups without calling an agent, until somebody calls it.
+"""Group messages that did not mention the agent, kept until the next mention.
 
-It is kept in memory alone: who writes in a group and calls nobody leaves nothing on the disk.
+They are kept in memory only: a group message without a mention is never written to disk.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from msgspec import Struct
 from retinue.core.origin import Origin
 from retinue.security.escaping import literal
 
-MOST_CHATS = 500
-MOST_REMARKS = 200
-MOST_CHARS = 500
+MAX_CHATS = 500
+MAX_MESSAGES = 200
+MAX_CHARS = 500
 DEFAULT_LIMIT = 50
 
 Chat = tuple[str, str, str, str, str | None]
 
 
-class GroupRemark(Struct, frozen=True):
-    """One message: who wrote it, and what, on one line."""
+class GroupMessage(Struct, frozen=True):
+    """One message: its sender and its text on one line."""
 
     who: str
     text: str
@@ -29,32 +29,32 @@ class GroupRemark(Struct, frozen=True):
 
 
 class GroupContext:
-    """The latest remarks of each group; the group that was silent longest is forgotten first."""
+    """The latest messages of each group; the group that was inactive longest is removed first."""
 
     def __init__(self) -> None:
-        self._chats: OrderedDict[Chat, deque[GroupRemark]] = OrderedDict()
+        self._chats: OrderedDict[Chat, deque[GroupMessage]] = OrderedDict()
 
-    def note(self, origin: Origin, who: str, text: str, limit: int) -> None:
-        """Keep a message that called nobody, and at most so many of its group; one that is brought again only once."""
+    def record(self, origin: Origin, who: str, text: str, limit: int) -> None:
+        """Store a message without a mention, up to a limit per group; a duplicate is ignored."""
         if limit <= 0:
             return
         chat = _chat(origin)
         kept = self._chats.setdefault(chat, deque())
         self._chats.move_to_end(chat)
-        if origin.message_id is None or all(origin.message_id != remark.message_id for remark in kept):
-            kept.append(GroupRemark(who, literal(text, MOST_CHARS), origin.message_id))
-        while len(kept) > min(limit, MOST_REMARKS):
+        if origin.message_id is None or all(origin.message_id != message.message_id for message in kept):
+            kept.append(GroupMessage(who, literal(text, MAX_CHARS), origin.message_id))
+        while len(kept) > min(limit, MAX_MESSAGES):
             kept.popleft()
-        while len(self._chats) > MOST_CHATS:
+        while len(self._chats) > MAX_CHATS:
             self._chats.popitem(last=False)
 
-    def recent(self, origin: Origin, limit: int) -> tuple[GroupRemark, ...]:
-        """What was said in a group since its agent was called last, oldest first."""
+    def recent(self, origin: Origin, limit: int) -> tuple[GroupMessage, ...]:
+        """Return the messages of a group since the last mention of its agent, oldest first."""
         kept = self._chats.get(_chat(origin), ())
         return tuple(kept)[-limit:] if limit > 0 else ()
 
     def forget(self, origin: Origin) -> None:
-        """The agent has heard it."""
+        """Remove the messages of a group, because the agent has received them."""
         self._chats.pop(_chat(origin), None)
 
 

@@ -1,8 +1,8 @@
-"""The durable inbox: a message that was accepted is answered, by this process or by a later one.
+"""The durable inbox: an accepted message is answered by this process or a later one.
 
-A row goes `waiting` -> `claimed` -> `done`, or `waiting` -> `dropped`. Whoever accepts need not be the one who answers:
-the process that holds the session's lease claims what waits there, whoever put it in. Results stay in the row until
-they are delivered, so the inbox is the outbox too.
+A row goes `waiting` -> `claimed` -> `done`, or `waiting` -> `dropped`. One process may accept a message and another
+answer it: the process that holds the session's lease claims all messages that wait there. Results stay in the row until
+they are delivered, so the inbox also stores undelivered answers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from retinue.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 1_000
-"""How many messages may wait in a session before more are refused; the queue's own cap is far below."""
+MAX_WAITING = 1_000
+"""How many messages may wait in a session before more are refused; the queue's own cap is far lower."""
 
 UNREADABLE = "The message was damaged on disk and could not be answered. Please send it again."
 
@@ -63,14 +63,14 @@ _REQUEUE = """
 UPDATE inbox SET state = 'waiting', claimed_into = NULL, holder = NULL WHERE run = ? AND state = 'claimed'
 """
 
-# Pictures are in the transcript by now; the rest of the message says where the answer goes.
+# Images are in the transcript now; the rest of the message contains the delivery target.
 _FINISH = """
 UPDATE inbox SET state = 'done', claimed_into = run, result = ?,
     payload = CASE WHEN json_valid(payload) THEN json_remove(payload, '$.images') ELSE payload END
 WHERE run = ? AND state IN ('waiting', 'claimed')
 """
 
-# What was merged into a turn has no answer of its own: the turn's is delivered once.
+# A message that was merged into a turn has no answer of its own: the answer of the turn is delivered once.
 _FINISH_MERGED = """
 UPDATE inbox SET state = 'done', delivered_at = ?,
     payload = CASE WHEN json_valid(payload) THEN json_remove(payload, '$.images') ELSE payload END
@@ -90,7 +90,7 @@ FROM inbox own LEFT JOIN inbox turn ON turn.run = own.claimed_into
 WHERE own.run = ?
 """
 
-# What a channel brought leaves by the outbox.
+# Answers to messages of a channel are delivered through the outbox.
 _UNDELIVERED = """
 SELECT run, payload, result FROM inbox
 WHERE session = ? AND agent = ? AND result IS NOT NULL AND delivered_at IS NULL AND account IS NULL ORDER BY id
@@ -129,11 +129,11 @@ class InboxFull(RetinueError):
 
 
 class UnknownRun(RetinueError):
-    """No such message: it was forgotten after its time, or lost with a database that was damaged."""
+    """There is no such message: it was deleted after its retention time, or lost with a damaged database."""
 
 
 class Acceptance(Struct, frozen=True):
-    """The acknowledgement: from here on the message survives. A duplicate gets that of the first one."""
+    """The acknowledgement: the message is durable now. A duplicate gets the acknowledgement of the first one."""
 
     run: RunId
     accepted_at: datetime
@@ -141,7 +141,7 @@ class Acceptance(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A message that was accepted and is not answered; `attempts` is how many turns took it so far."""
+    """An accepted message without an answer; `attempts` is how many turns have claimed it."""
 
     run: RunId
     inbound: Inbound
@@ -150,14 +150,14 @@ class Waiting(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """A message that a turn took, and the run of that turn."""
+    """A message that a turn claimed, and the run of that turn."""
 
     message: Waiting
     into: RunId
 
 
 class Undelivered(Struct, frozen=True):
-    """A result that nobody has seen, and the message it answers, without its pictures."""
+    """A result that was not delivered, and the message that it answers, without images."""
 
     inbound: Inbound
     outbound: Outbound
@@ -174,7 +174,7 @@ class Inbox:
         holder: str | None = None,
         hide: Callable[[str], str] = str,
     ) -> None:
-        """`hide` takes the secrets out of messages before they are kept."""
+        """Open the inbox; `hide` removes secrets from messages before they are stored."""
         self._database = database
         self._clock = clock
         self._hide = hide
@@ -182,16 +182,16 @@ class Inbox:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences for people about what was found damaged in the database and what was done."""
+        """Return sentences about damage that was found in the database and its repair."""
         return self._database.notes
 
     def accept(
-        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MOST_WAITING
+        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MAX_WAITING
     ) -> Acceptance:
-        """Keep a message; once this returns it survives the process.
+        """Store a message; it is durable when this returns.
 
-        A run or idempotency key that was accepted before gives the first acknowledgement and keeps nothing. Raises
-        `InboxFull` where `most` messages wait in the session already.
+        A run or idempotency key that was accepted before returns the first acknowledgement and stores nothing. Raises
+        `InboxFull` if `most` messages already wait in the session.
         """
         session, payload = inbound.session, encode_inbound(self._without_secrets(inbound))
         token = idempotency.encode("utf-8", "backslashreplace").decode() if idempotency is not None else None
@@ -211,7 +211,7 @@ class Inbox:
 
     def _without_secrets(self, inbound: Inbound) -> Inbound:
         def hide(text: str) -> str:
-            # half of a surrogate pair cannot be sent to any model: it is spelled out
+            # A lone surrogate cannot be sent to a model, so it is escaped.
             return self._hide(text.encode("utf-8", "backslashreplace").decode())
 
         results = tuple(
@@ -223,45 +223,45 @@ class Inbox:
         )
         return replace(inbound, text=hide(inbound.text), instructions=hide(inbound.instructions), results=results)
 
-    def post(self, told: Inbound, outbound: Outbound) -> None:
-        """Keep something for a session that answers no message of it, until it is delivered there.
+    def post(self, inbound: Inbound, outbound: Outbound) -> None:
+        """Store a result that answers no message of the session, until it is delivered.
 
-        What is told with an origin leaves for that chat by the outbox.
+        With an origin, it is delivered to that chat through the outbox.
         """
         now = format_moment(self._clock.now())
         session = outbound.session
-        kept = encode_inbound(self._without_secrets(told))
-        values = (outbound.run, session.text, session.agent, kept, now, _account_of(told), encode_outbound(outbound))
+        kept = encode_inbound(self._without_secrets(inbound))
+        values = (outbound.run, session.text, session.agent, kept, now, _account_of(inbound), encode_outbound(outbound))
         with self._database.change() as base:
             base.execute(_POST, values)
 
     def waiting(self, session: SessionKey) -> tuple[Waiting, ...]:
-        """What waits in a session, in the order in which it was accepted."""
+        """Return the waiting messages of a session in the order of acceptance."""
         return tuple(message for message, _ in self._in_state(session, "waiting"))
 
     def claim(self, session: SessionKey, runs: Sequence[RunId], into: RunId) -> None:
-        """Take waiting messages into the turn `into`, all of them or none; the caller holds the session's lease."""
+        """Claim waiting messages for the turn `into`, all or none; the caller holds the session's lease."""
         with self._database.change() as base:
             for run in runs:
                 if base.execute(_CLAIM, (into, self._holder, run, session.text, session.agent)).rowcount != 1:
-                    raise SessionError(f"The message {run} does not wait in '{session}' any more. Look again.")
+                    raise SessionError(f"The message {run} is no longer waiting in '{session}'. Read the queue again.")
 
     def abandoned(self, session: SessionKey) -> tuple[Claimed, ...]:
-        """Messages that a process took and did not finish.
+        """Return messages that another process claimed and did not finish.
 
-        The caller holds the session's lease and runs no turn there, so whoever claimed them is dead.
+        The caller holds the session's lease and runs no turn there, so the claiming process is dead.
         """
         return tuple(Claimed(message, into) for message, into in self._in_state(session, "claimed"))
 
     def requeue(self, runs: Iterable[RunId]) -> None:
-        """Let abandoned messages wait again, at their old places."""
+        """Return abandoned messages to the waiting state, at their old positions."""
         with self._database.change() as base:
             base.executemany(_REQUEUE, [(run,) for run in runs])
 
     def finish(self, run: RunId, outbound: Outbound) -> tuple[RunId, ...]:
-        """Store the result of a message and end everything merged into its turn.
+        """Store the result of a message and end all messages that were merged into its turn.
 
-        Returns the messages that this call ended; `run` is not among them if it had ended before.
+        Returns the messages that this call ended; `run` is not among them if it had already ended.
         """
         now = format_moment(self._clock.now())
         with self._database.change() as base:
@@ -270,7 +270,7 @@ class Inbox:
         return (*ended, *merged)
 
     def drop(self, messages: Iterable[Waiting], why: str, *, interrupted: bool = False) -> tuple[Waiting, ...]:
-        """Give up messages that still wait, with a result that tells their senders; returns those given up."""
+        """Drop messages that still wait, with a result for their senders; return the dropped ones."""
         messages = tuple(messages)
         if not messages:
             return ()
@@ -284,19 +284,19 @@ class Inbox:
         return tuple(dropped)
 
     def outcome(self, run: RunId) -> Outbound | None:
-        """What became of a message, or of the turn it was merged into; None while it is open.
+        """Return the result of a message, or of the turn it was merged into; None if there is no result yet.
 
-        Raises `UnknownRun` where there is no such message, so that nobody waits for it forever.
+        Raises `UnknownRun` if there is no such message, so that no caller waits for it forever.
         """
         rows = self._database.read(_OUTCOME, (run,))
         if not rows:
-            raise UnknownRun(f"The message {run} is not in the inbox (any more). Send it again if it has no answer.")
+            raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
         if rows[0]["result"] is None:
             return None
         return replace(_read_result(rows[0], run, _key_of(rows[0])), run=run)
 
     def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
-        """Results that were not delivered, oldest first; those for the chats of channels leave by the outbox."""
+        """Return undelivered results, oldest first; results for chats of channels are delivered through the outbox."""
         found = []
         for row in self._database.read(_UNDELIVERED, (session.text, session.agent)):
             try:
@@ -307,28 +307,28 @@ class Inbox:
         return tuple(found)
 
     def delivered(self, run: RunId) -> bool:
-        """Record that a result arrived; false where it had none or somebody recorded it before."""
+        """Record that a result was delivered; return false if there was none or it was recorded before."""
         with self._database.change() as base:
             return base.execute(_DELIVERED, (format_moment(self._clock.now()), run)).rowcount == 1
 
     def unfinished(self) -> tuple[SessionKey, ...]:
-        """Sessions with messages that wait or were left by a process, the longest waiting first."""
+        """Return the sessions with waiting or abandoned messages, the longest waiting first."""
         return tuple(map(_key_of, self._database.read(_UNFINISHED)))
 
     def count(self, state: Literal["waiting", "claimed"]) -> int:
-        """How many messages of all sessions wait, or are being answered."""
+        """Return how many messages of all sessions wait, or are being answered."""
         return int(self._database.read(_COUNT_IN_STATE, (state,))[0][0])
 
     def is_unfinished(self, session: SessionKey) -> bool:
-        """Whether anything waits in a session or was begun and not ended there."""
+        """Return whether a session has waiting or claimed messages."""
         return bool(self._database.read(_IS_UNFINISHED, (session.text, session.agent)))
 
     def is_waiting(self, run: RunId) -> bool:
-        """Whether no turn has taken a message yet."""
+        """Return whether no turn has claimed a message yet."""
         return bool(self._database.read(_IS_WAITING, (run,)))
 
     def abandon(self, session: SessionKey, why: str) -> int:
-        """Give up everything in a session that nobody works on or waits for any more; returns how much that was."""
+        """Drop all unfinished messages of a session that no process or caller needs; return how many."""
         left = [*self._in_state(session, "waiting"), *self._in_state(session, "claimed")]
         with self._database.change() as base:
             for message, _ in left:
@@ -337,19 +337,19 @@ class Inbox:
         return len(left)
 
     def session_of(self, run: RunId) -> SessionKey:
-        """The session that a message was for; raises `UnknownRun` where there is no such message."""
+        """Return the session of a message; raise `UnknownRun` if there is no such message."""
         rows = self._database.read(_SESSION_OF, (run,))
         if not rows:
-            raise UnknownRun(f"The message {run} is not in the inbox (any more). Send it again if it has no answer.")
+            raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
         return _key_of(rows[0])
 
     def origin_of(self, session: SessionKey, run: RunId) -> Origin | None:
-        """The chat of a message, else that of the last message of its session that came from one."""
+        """Return the chat of a message, or that of the last message of its session that came from one."""
         found = self._first(_ORIGIN, run, session.text, session.agent, run)
         return found.origin if found else None
 
     def last_spoken(self, session: SessionKey) -> Inbound | None:
-        """The last message that the owner wrote in a session; None where there is none, or it is forgotten."""
+        """Return the last message of the owner in a session; None if there is none or it was deleted."""
         return self._first(_LAST_SPOKEN, session.text, session.agent)
 
     def _first(self, query: str, *values: str) -> Inbound | None:
@@ -359,7 +359,7 @@ class Inbox:
         return None
 
     def prune(self, older_than: datetime) -> int:
-        """Forget messages that ended and were accepted before a moment; returns how many."""
+        """Delete ended messages that were accepted before a time; return how many."""
         with self._database.change() as base:
             return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
@@ -370,15 +370,17 @@ class Inbox:
             try:
                 inbound = decode_inbound(row["payload"])
             except ValueError as error:
-                self._give_up(run, session, error)
+                self._drop_unreadable(run, session, error)
                 continue
             waiting = Waiting(run, inbound, parse_moment(row["accepted_at"]), row["attempts"])
             found.append((waiting, RunId(row["claimed_into"] or run)))
         return found
 
-    def _give_up(self, run: RunId, session: SessionKey, error: ValueError) -> None:
-        """End a message that nobody can read, so that it stops neither the session nor a process that waits for it."""
-        log.warning("the message %s in %s cannot be read (%s); it is dropped and its bytes stay", run, session, error)
+    def _drop_unreadable(self, run: RunId, session: SessionKey, error: ValueError) -> None:
+        """End a message that cannot be read, so that it does not block the session or a waiting process."""
+        log.warning(
+            "the message %s in %s cannot be read (%s); it is dropped and stays in the database", run, session, error
+        )
         with self._database.change() as base:
             result = encode_outbound(_failed(run, session, UNREADABLE))
             base.execute(_GIVE_UP, (result, format_moment(self._clock.now()), run))

@@ -1,9 +1,9 @@
-"""Lanes: how many turns run at once in this process, and in which order.
+"""Lanes: how many turns run concurrently in this process, and in which order.
 
-A session runs one turn at a time, in the order of arrival. Sessions take turns: one with a long line does not keep the
-others waiting. Sub-agents have a limit of their own, because a turn that waits for its sub-agent must not hold the
-place that the sub-agent needs; and whoever has the fewest of them at work is served first, so that one parent with many
-does not keep another's waiting.
+A session runs one turn at a time, in the order of arrival. Sessions take turns, so that one with a long queue does not
+block the others. Sub-agents have a separate limit, because a turn that waits for its sub-agent must not hold the slot
+that the sub-agent needs. Among sub-agents, the parent with the fewest running ones goes first, so that a parent with
+many does not block another's.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from msgspec import Struct, field
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
 
-MOST_WAITING_PER_SESSION = 100
-MOST_WAITING = 1_000
+MAX_WAITING_PER_SESSION = 100
+MAX_WAITING = 1_000
 
 
 class LaneKind(StrEnum):
-    """Which limit a turn counts against."""
+    """The limit that a turn counts against."""
 
     MAIN = "main"
     SUBAGENT = "subagent"
 
 
 class LaneFull(RetinueError):
-    """Too many turns wait; this one was refused and did not begin."""
+    """Too many turns wait; this one was refused and did not start."""
 
 
 def default_concurrency(cpus: int | None) -> int:
-    """How many turns run at once unless configured: turns mostly wait for a model, so few processors allow many."""
+    """Return the default number of concurrent turns: turns mostly wait for a model, so few processors allow many."""
     return min(16, max(8, cpus or 1))
 
 
@@ -54,8 +54,8 @@ class Lanes:
         main: int,
         subagents: int = 8,
         *,
-        most_per_session: int = MOST_WAITING_PER_SESSION,
-        most_waiting: int = MOST_WAITING,
+        most_per_session: int = MAX_WAITING_PER_SESSION,
+        most_waiting: int = MAX_WAITING,
     ) -> None:
         self.most = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}
@@ -64,29 +64,29 @@ class Lanes:
         self._lines: dict[SessionKey, deque[_Turn]] = {}
         self._running: set[SessionKey] = set()
         self._held: Counter[SessionKey] = Counter()
-        """How many places the turns of each parent hold."""
+        """How many slots the turns of each parent hold."""
         self._awaited: list[tuple[SessionKey, anyio.Event]] = []
         self._next: deque[SessionKey] = deque()
-        """Sessions that have a line and run nothing, in the order in which they may begin."""
+        """Sessions with waiting turns and no running one, in the order in which they may start."""
 
     @property
     def running(self) -> int:
-        """How many turns run."""
+        """Return how many turns run."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """How many turns wait."""
+        """Return how many turns wait."""
         return sum(map(len, self._lines.values()))
 
     @asynccontextmanager
     async def enter(
         self, session: SessionKey, kind: LaneKind = LaneKind.MAIN, parent: SessionKey | None = None
     ) -> AsyncIterator[None]:
-        """Wait for a place and hold it; raises `LaneFull` at once where too many wait.
+        """Wait for a slot and hold it; raise `LaneFull` at once if too many turns wait.
 
-        Turns of one `parent` share what there is with those of the others. A turn must not enter its own session's lane
-        again: it would wait for itself.
+        Turns of one `parent` share the slots with those of other parents. A turn must not enter the lane of its own
+        session again: it would wait for itself.
         """
         turn = self._line_up(_Turn(session, kind, parent or session))
         try:
@@ -96,7 +96,7 @@ class Lanes:
             self._leave(turn)
 
     async def begun(self, session: SessionKey) -> None:
-        """Wait until a turn of a session has its place."""
+        """Wait until a turn of a session has its slot."""
         if session in self._running:
             return
         awaited = (session, anyio.Event())
@@ -119,12 +119,12 @@ class Lanes:
         return turn
 
     def _leave(self, turn: _Turn) -> None:
-        """Give back the place, or the place in the line."""
+        """Release the slot, or the position in the queue."""
         if turn.granted.is_set():
             self._free[turn.kind] += 1
             self._running.remove(turn.session)
             self._held[turn.parent] -= 1
-            self._held += Counter()  # forgets those who hold nothing
+            self._held += Counter()  # Removes parents without slots.
             if turn.session in self._lines:
                 self._next.append(turn.session)
         else:
@@ -146,7 +146,7 @@ class Lanes:
                     event.set()
 
     def _choose(self) -> SessionKey | None:
-        """The session that begins next: the first of those with a free place whose parent holds the fewest."""
+        """Return the session that starts next: the first with a free slot whose parent holds the fewest."""
         heads = [self._lines[session][0] for session in self._next]
         ready = [turn for turn in heads if self._free[turn.kind] > 0]
         chosen = min(ready, key=lambda turn: self._held[turn.parent], default=None)

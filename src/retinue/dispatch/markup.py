@@ -1,4 +1,4 @@
-"""What a model writes for the program and not for the reader: reasoning tags, reply tags, media lines."""
+"""Markup that a model writes for the program: reasoning tags, reply tags, media lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPECIAL = re.compile(r"[\n<\[]")
 
 
 class MarkupResult(Struct):
-    """What the program was told so far."""
+    """The directives that were found so far."""
 
     reply_to: str | None = None
     to_current: bool = False
@@ -37,14 +37,14 @@ class MarkupResult(Struct):
 
 
 class Scanner:
-    """Separates words for the reader from words for the program, however the text is cut into pieces.
+    """Separates visible text from directives, independent of how the text is split into deltas.
 
-    Visible text goes to `show` as soon as it is certain. Nothing inside a fenced code block, and nothing right after a
-    backtick, is taken for markup. With `final_only`, text outside `<final>` is shown only if there is no `<final>`.
+    Visible text is passed to `show` as soon as it is certain. Text inside a fenced code block or right after a backtick
+    is never markup. With `final_only`, text outside `<final>` is shown only if there is no `<final>`.
     """
 
     def __init__(self, show: Callable[[str], None], *, final_only: bool = False) -> None:
-        self.told = MarkupResult()
+        self.directives = MarkupResult()
         self._show = show
         self._final_only = final_only
         self._in_final = False
@@ -60,12 +60,12 @@ class Scanner:
         self._last = "\n"
 
     def feed(self, text: str) -> None:
-        """Take more of the text."""
+        """Add more text."""
         self._rest += text
         self._scan()
 
     def finish(self) -> None:
-        """Take what was held back as it is."""
+        """Process the text that was held back, as it is."""
         self._at_end = True
         self._scan()
         if not self._saw_final:
@@ -81,7 +81,7 @@ class Scanner:
         self._rest = text[at:]
 
     def _step(self, text: str, at: int) -> int | None:
-        """Go on from one place of the text; None means that more must be known first."""
+        """Continue at one position of the text; None means that more text is needed first."""
         if self._hidden:
             return self._skip_reasoning(text, at)
         if self._swallowing:
@@ -117,7 +117,7 @@ class Scanner:
         return partial if partial > at else None
 
     def _swallow(self, text: str, at: int) -> int:
-        """Skip the white space that only surrounded a directive."""
+        """Skip the white space that only surrounds a directive."""
         indent = _INDENT.match(text, at)
         assert indent is not None
         end = indent.end()
@@ -170,7 +170,7 @@ class Scanner:
         if value is None:
             self._line_start = False
             return at
-        self.told.media += (value,)
+        self.directives.media += (value,)
         return end if tag is not None else min(end + 1, len(text))
 
     def _go_inline(self, text: str, at: int) -> int | None:
@@ -199,16 +199,16 @@ class Scanner:
             self._saw_final = True
         elif not tag["close"]:
             self._hidden = True
-            self.told.reasoned = True
+            self.directives.reasoned = True
         self._line_start = self._blank_line
         return tag.end()
 
     def _take_directive(self, directive: re.Match[str]) -> int:
         if directive["voice"]:
-            self.told.voice = True
+            self.directives.voice = True
         else:
-            self.told.reply_to = directive["id"]
-            self.told.to_current = directive["id"] is None
+            self.directives.reply_to = directive["id"]
+            self.directives.to_current = directive["id"] is None
         self._swallowing = self._last.isspace()
         self._line_start = self._blank_line
         return directive.end()
@@ -223,7 +223,7 @@ def _may_become_tag(text: str) -> bool:
 
 
 def _may_become_directive(text: str) -> bool:
-    """Whether `text` could be the beginning of a directive; it is at least one bracket."""
+    """Return whether `text` could be the beginning of a directive; it is at least one bracket."""
     if len(text) > _DIRECTIVE_MAX or "\n" in text or not "[[".startswith(text[:2]):
         return False
     inner = text[2:].lower().lstrip(" \t").removesuffix("]")
@@ -236,7 +236,7 @@ def _may_become_directive(text: str) -> bool:
 
 
 def _parse_media(text: str) -> str | None:
-    """The path or address on a media line, without quotes; None where the line is just words."""
+    """Return the path or address on a media line, without quotes; None if the line is ordinary text."""
     value = text.strip()
     for opening, closing in ("``", '""', "''", "<>"):
         if len(value) >= 2 and value[0] == opening and value[-1] == closing:

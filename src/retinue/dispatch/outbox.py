@@ -1,7 +1,7 @@
-"""The durable outbox: what is to leave for a chat stays here until the other side has confirmed it.
+"""The durable outbox: an outgoing message stays here until the receiver has confirmed it.
 
-Messages of one chat leave in their order. The answer to a message of the inbox counts as delivered in the same
-transaction in which the last of its outgoing messages was confirmed.
+Messages of one chat are sent in order. The answer to a message of the inbox is marked as delivered in the same
+transaction in which the last of its outgoing messages is confirmed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from retinue.storage.database import Database
 FIRST_PAUSE = timedelta(seconds=0.5)
 MAX_PAUSE = timedelta(minutes=5)
 SEEN = ":seen"
-"""How the key of the reaction ends that says a message was seen, after the message's run."""
+"""Suffix of the key of an acknowledgement reaction, after the run of the message."""
 MAX_ATTEMPTS = 300
-"""About a day of trying; what did not arrive by then is given up, and its answer stays in the inbox."""
+"""About a day of retries; a message that was not delivered by then is given up, and its answer stays in the inbox."""
 
 _RESULTS = """
 SELECT payload, result FROM inbox
@@ -38,7 +38,7 @@ WHERE account = ? AND result IS NOT NULL AND delivered_at IS NULL
 ORDER BY id
 """
 
-# What was set off in a session of the channel by something else than a message: a command that ended, a sub-agent.
+# Answers in a session of the channel to something other than a message: a background command or a sub-agent ended.
 _BY_THEMSELVES = """
 SELECT payload, result, session, agent FROM inbox
 WHERE session LIKE ? AND result IS NOT NULL AND delivered_at IS NULL AND account IS NULL
@@ -79,7 +79,7 @@ _PRUNE = "DELETE FROM outbox WHERE state <> 'waiting' AND due_at < ?"
 
 
 class Head(Struct, frozen=True):
-    """The next message of a chat, when it is due, and how many attempts were made."""
+    """The next message of a chat, its due time, and the number of attempts."""
 
     outgoing: OutgoingMessage
     chat: str
@@ -88,16 +88,16 @@ class Head(Struct, frozen=True):
 
 
 class Outbox:
-    """What is to leave, for all chats of a home."""
+    """The outgoing messages for all chats of a home."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     def results(self, channel: str, account: str) -> tuple[tuple[Inbound, Outbound], ...]:
-        """Answers for the chats of an account that were not taken up yet, oldest first.
+        """Return answers for the chats of an account that have no outgoing messages yet, oldest first.
 
-        What a session of the channel said by itself goes to the chat that was last heard in it.
+        An answer without a message goes to the chat of the last message in its session.
         """
         through = f"{channel}/{account}"
         found = [_read_result(row) for row in self._database.read(_RESULTS, (through,))]
@@ -107,7 +107,7 @@ class Outbox:
         return tuple(filter(None, found))
 
     def chat_of(self, run: RunId) -> Origin | None:
-        """The chat that the answer to a message will leave for; None where it leaves for none."""
+        """Return the chat that the answer to a message is sent to; None if there is none."""
         for row in self._database.read("SELECT payload FROM inbox WHERE run = ? AND account IS NOT NULL", (run,)):
             with suppress(ValueError):
                 return decode_inbound(row["payload"]).origin
@@ -134,7 +134,7 @@ class Outbox:
                 base.execute(_PUT, values)
 
     def seen_in(self, run: RunId) -> tuple[tuple[RunId, Inbound], ...]:
-        """The messages that a turn answered and that had got the sign of being seen."""
+        """Return the messages that a turn answered and that have an acknowledgement reaction."""
         found = []
         for row in self._database.read(_SEEN, (SEEN, run, run)):
             with suppress(ValueError):
@@ -142,18 +142,18 @@ class Outbox:
         return tuple(found)
 
     def heads(self) -> tuple[Head, ...]:
-        """The next message of every chat, due or not."""
+        """Return the next message of every chat, due or not."""
         return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
 
     def sent(self, outgoing: OutgoingMessage) -> None:
-        """Record that a message was confirmed, and with the last one of an answer that the answer was delivered."""
+        """Record that a message was confirmed; with the last one of an answer, mark the answer as delivered."""
         with self._database.change() as base:
             base.execute(_SENT, (outgoing.key,))
             if outgoing.run is not None:
                 base.execute(_ANSWERED, (_format(self._clock.now()), outgoing.run))
 
     def missed(self, head: Head, why: str, *, final: bool) -> bool:
-        """Record a failed attempt; returns false if the message is given up."""
+        """Record a failed attempt; return false if the message is given up."""
         gives_up = final or head.attempts + 1 >= MAX_ATTEMPTS
         due = self._clock.now() + pause_after(head.attempts)
         with self._database.change() as base:
@@ -176,7 +176,7 @@ class Outbox:
 
 
 def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:
-    """A message and its answer; what cannot be read stays in the inbox, whose own reading says so."""
+    """Return a message and its answer; an unreadable one stays in the inbox, which reports it."""
     with suppress(ValueError):
         inbound = decode_inbound(row["payload"])
         if heard is not None:
@@ -187,7 +187,7 @@ def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, O
 
 
 def pause_after(attempts: int) -> timedelta:
-    """How long to wait after a failed try: twice as long each time, up to five minutes."""
+    """Return the delay after a failed attempt: doubled each time, up to five minutes."""
     return min(FIRST_PAUSE * (1 << min(attempts, 20)), MAX_PAUSE)
 
 
@@ -196,7 +196,7 @@ def encode_outgoing(outgoing: OutgoingMessage) -> str:
 
 
 def decode_outgoing(key: str, text: str) -> OutgoingMessage:
-    """The message in `text`; raises `ValueError` if it cannot be read. Rows of earlier versions do not hold the key."""
+    """Decode an outgoing message; raise `ValueError` if it is invalid. Rows of old versions do not contain the key."""
     return from_plain(load_json(text) | {"key": key}, OutgoingMessage)
 
 

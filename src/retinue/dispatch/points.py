@@ -1,4 +1,4 @@
-"""Where plugins may step in when messages come and go, and when conversations begin and end."""
+"""Hook points for incoming and outgoing messages, and for the start and end of conversations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retinue.hooks.bus import HookPoint
 
 
 class SessionChange(Struct, frozen=True):
-    """A conversation begins or ends, and why."""
+    """A conversation starts or ends, and why."""
 
     session: SessionKey
     session_id: str
@@ -18,7 +18,7 @@ class SessionChange(Struct, frozen=True):
 
 
 class CommandGiven(Struct, frozen=True):
-    """Somebody gave a slash command, and it was carried out; a subscriber may add `messages` to what it says."""
+    """A slash command was run; a subscriber may add `messages` to its answer."""
 
     session: SessionKey
     name: str

@@ -1,4 +1,4 @@
-"""What happens to messages that arrive while an agent works: pure decisions over what waits."""
+"""The queue of a session: pure decisions about messages that arrive during a turn."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from retinue.dispatch.settings import QueueSettings
 from retinue.security.escaping import label, literal
 from retinue.settings import format_duration, parse_duration
 
-MOST_CAP = 500
-MOST_DEBOUNCE = timedelta(minutes=10)
+MAX_CAP = 500
+MAX_DEBOUNCE = timedelta(minutes=10)
 DEBOUNCES_AT_MOST = 10
-"""Somebody who never stops typing is answered after this many quiet times at the latest."""
+"""A sender who keeps typing is answered after this many quiet periods at the latest."""
 
 USAGE = (
     "Usage: /queue [steer|followup|collect|interrupt] [debounce:2s] [cap:25] [drop:summarize|old|new], or /queue reset."
@@ -35,7 +35,7 @@ _LOOKS_LIKE_HEADING = re.compile(r"^(?=--- message \d+ of \d+)", re.MULTILINE | 
 
 
 class QueueMode(StrEnum):
-    """How a message that arrives during a turn reaches the agent."""
+    """How a message that arrives during a turn is passed to the agent."""
 
     STEER = "steer"
     FOLLOWUP = "followup"
@@ -44,7 +44,7 @@ class QueueMode(StrEnum):
 
 
 class Drop(StrEnum):
-    """What happens to messages that are too many."""
+    """Which messages are dropped above the cap."""
 
     SUMMARIZE = "summarize"
     OLD = "old"
@@ -66,7 +66,7 @@ class QueueRules(Struct, frozen=True):
 
 
 class QueueOverrides(Struct, frozen=True):
-    """What a person chose for one session with `/queue`; None is as configured."""
+    """The settings that a person chose for one session with `/queue`; None means as configured."""
 
     mode: QueueMode | None = None
     debounce: timedelta | None = None
@@ -74,7 +74,7 @@ class QueueOverrides(Struct, frozen=True):
     drop: Drop | None = None
 
     def __str__(self) -> str:
-        """The choices as `parse_queue_command` reads them; empty where there are none."""
+        """Return the settings as `parse_queue_command` parses them; empty if there are none."""
         words = [
             self.mode.value if self.mode is not None else "",
             f"debounce:{format_duration(self.debounce)}" if self.debounce is not None else "",
@@ -88,13 +88,13 @@ AS_CONFIGURED = QueueOverrides()
 
 
 class Wait(Struct, frozen=True):
-    """Nothing yet: more may come until then."""
+    """No turn yet: more messages may arrive until then."""
 
     until: datetime
 
 
 class Capped(Struct, frozen=True):
-    """What may wait and what is too many; `summary` tells of those, where they are to be told of in a turn."""
+    """The messages within and above the cap; `summary` lists the latter if the turn must mention them."""
 
     kept: tuple[Waiting, ...]
     dropped: tuple[Waiting, ...] = ()
@@ -102,36 +102,36 @@ class Capped(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """What the next turn answers.
+    """The messages that the next turn answers.
 
-    `summarised` are messages of which only a line is left; they end with this turn. `refused` are not answered at all,
-    and their senders must be told so.
+    Of the `summarised` messages only one line is kept; they end with this turn. `refused` messages are not answered,
+    and their senders must be notified.
     """
 
     messages: tuple[Waiting, ...]
     summarised: tuple[Waiting, ...] = ()
     refused: tuple[Waiting, ...] = ()
     in_pieces: bool = False
-    """Whether the messages are pieces of one."""
+    """Whether the messages are pieces of one message."""
 
     @property
     def answered(self) -> tuple[Waiting, ...]:
-        """Everything that ends with the turn, in the order of arrival."""
+        """Return all messages that end with the turn, in the order of arrival."""
         return self.summarised + self.messages
 
     @property
     def runs(self) -> tuple[RunId, ...]:
-        """The runs to claim."""
+        """Return the runs to claim."""
         return tuple(message.run for message in self.answered)
 
     @property
     def into(self) -> RunId:
-        """The run of the turn: that of the newest message in it."""
+        """Return the run of the turn: that of its newest message."""
         return self.answered[-1].run
 
 
 def queue_rules(settings: QueueSettings, channel: str, overrides: QueueOverrides = AS_CONFIGURED) -> QueueRules:
-    """The rules for a session: what was chosen in it, else what is configured for its channel, else for all."""
+    """Return the rules of a session: those chosen in it, else those of its channel, else the default."""
     milliseconds = settings.debounce_ms_by_channel.get(channel, settings.debounce_ms)
     configured = timedelta(milliseconds=max(0, milliseconds))
     return QueueRules(
@@ -143,7 +143,7 @@ def queue_rules(settings: QueueSettings, channel: str, overrides: QueueOverrides
 
 
 def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> QueueOverrides | str:
-    """The choices after `/queue <text>`, over those made before; or what to say where it cannot be read."""
+    """Return the settings after `/queue <text>`, added to the earlier ones; or an error text if it is invalid."""
     words = text.lower().split()
     if words == ["reset"]:
         return AS_CONFIGURED
@@ -158,7 +158,7 @@ def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> Q
 
 
 def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
-    """Decide which messages are too many, by the queue's drop policy. Results of sub-agents never are."""
+    """Decide which messages are above the cap, by the drop policy. Results of sub-agents are never dropped."""
     messages = tuple(waiting)
     people = tuple(message for message in messages if not is_result(message))
     over = len(people) - rules.cap
@@ -175,7 +175,7 @@ def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
 
 
 def is_result(message: Waiting) -> bool:
-    """Whether a message tells what a sub-agent came to: nobody would send it again, so the queue's rules spare it."""
+    """Return whether a message is the result of a sub-agent; it would not be sent again, so it is never dropped."""
     return message.inbound.source is Source.SUBAGENT
 
 
@@ -187,10 +187,10 @@ def _without(messages: tuple[Waiting, ...], dropped: tuple[Waiting, ...]) -> tup
 def next_batch(
     waiting: Sequence[Waiting], rules: QueueRules, now: datetime, *, idle: bool = False
 ) -> Batch | Wait | None:
-    """What the next turn answers, or how long to wait for more; None where nothing waits.
+    """Return the messages for the next turn, or how long to wait for more; None if none wait.
 
-    `idle` says that no turn kept the messages waiting; then nobody is made to wait for more. Messages are answered in
-    their order, except that `interrupt` takes the newest first.
+    `idle` means that no turn was running; then the messages are answered without waiting for more. Messages are
+    answered in order, except that `interrupt` takes the newest first.
     """
     if not waiting:
         return None
@@ -198,7 +198,7 @@ def next_batch(
     summarised, refused = (capped.dropped, ()) if capped.summary else ((), capped.dropped)
     messages = _take(capped.kept, rules.mode)
     if summarised and any(_route(message) != _route(messages[0]) for message in summarised):
-        # A line about somebody else's message must not enter a turn with more rights than its sender has.
+        # A line about another sender's message must not enter a turn with more rights than that sender has.
         return Batch((), _same_route(summarised), refused)
     closed = idle or len(messages) < len(capped.kept) or len(waiting) >= rules.cap
     if rules.mode is QueueMode.COLLECT and not closed:
@@ -214,7 +214,7 @@ def next_batch(
 
 
 def merge(batch: Batch) -> Inbound:
-    """One message out of a batch: as it was said where it is one, else each under a heading of its own."""
+    """Merge a batch into one message: unchanged if it is a single one, else each under a heading."""
     newest = batch.answered[-1].inbound
     if len(batch.messages) == 1 and not batch.summarised:
         return newest
@@ -237,7 +237,7 @@ def merge(batch: Batch) -> Inbound:
 
 
 def summarise(messages: Sequence[Waiting]) -> str:
-    """A line for each message that was too many; the more there are, the shorter each."""
+    """Return a line for each message above the cap; the more messages, the shorter the lines."""
     width = max(_SHORTEST_LINE, min(_LONGEST_LINE, _SUMMARY_CHARS // max(1, len(messages))))
     count = "1 earlier message was" if len(messages) == 1 else f"{len(messages)} earlier messages were"
     lines = [f"- {_signed(message)}{literal(message.inbound.text, width)}{_pictures(message)}" for message in messages]
@@ -245,7 +245,7 @@ def summarise(messages: Sequence[Waiting]) -> str:
 
 
 def refusal(rules: QueueRules) -> str:
-    """What the sender of a dropped message reads."""
+    """Return the notice for the sender of a dropped message."""
     which = "oldest" if rules.drop is Drop.OLD else "newest"
     return (
         f"Not answered: more than {rules.cap} messages were waiting, and the queue is set to drop the {which}. "
@@ -258,26 +258,30 @@ def _choose(before: QueueOverrides, word: str) -> QueueOverrides | str:
     match name if colon else "mode":
         case "mode":
             mode = _MODES.get(value if colon else name)
-            return replace(before, mode=mode) if mode else f"'{literal(word, 40)}' is no queue mode."
+            return replace(before, mode=mode) if mode else f"'{literal(word, 40)}' is not a valid queue mode."
         case "debounce":
             debounce = _parse_debounce(value)
-            return replace(before, debounce=debounce) if debounce is not None else "The debounce is 0 to 10 minutes."
+            return (
+                replace(before, debounce=debounce)
+                if debounce is not None
+                else "The debounce must be between 0 and 10 minutes."
+            )
         case "cap":
             cap = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else 0
-            return replace(before, cap=cap) if 1 <= cap <= MOST_CAP else f"The cap is a number from 1 to {MOST_CAP}."
+            return replace(before, cap=cap) if 1 <= cap <= MAX_CAP else f"The cap must be a number from 1 to {MAX_CAP}."
         case "drop":
             drop = _DROPS.get(value)
-            return replace(before, drop=drop) if drop else f"'{literal(value, 40)}' is no way to drop."
+            return replace(before, drop=drop) if drop else f"'{literal(value, 40)}' is not a valid drop policy."
     return f"The queue has no setting '{literal(name, 40)}'."
 
 
 def _parse_debounce(text: str) -> timedelta | None:
-    """A duration; a bare number is milliseconds, as in the configuration."""
+    """Parse a duration; a bare number is milliseconds, as in the configuration."""
     try:
         debounce = parse_duration(f"{text}ms" if re.fullmatch(r"[0-9.]+", text) else text)
     except (ValueError, OverflowError):
         return None
-    return debounce if debounce <= MOST_DEBOUNCE else None
+    return debounce if debounce <= MAX_DEBOUNCE else None
 
 
 def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:
@@ -292,7 +296,7 @@ def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:
 
 
 def _mergeable(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
-    """The first message and those that follow on the same route; a command stands alone, or it would be no command."""
+    """Return the first message and those that follow on the same route; a command is never merged."""
     if _stands_alone(messages[0]):
         return messages[:1]
     return tuple(takewhile(lambda message: not _stands_alone(message), _same_route(messages)))
@@ -304,7 +308,7 @@ def _same_route(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
 
 
 def _route(message: Waiting) -> tuple[str, bool, Source, str | None, str]:
-    """What messages of one turn must have in common: where the answer goes, and what the turn may do."""
+    """Return what the messages of one turn must have in common: the delivery target and the rights of the turn."""
     inbound = message.inbound
     return inbound.channel, inbound.owner, inbound.source, inbound.model, inbound.instructions
 
@@ -314,7 +318,7 @@ def _stands_alone(message: Waiting) -> bool:
 
 
 def _quiet_until(messages: tuple[Waiting, ...], debounce: timedelta, now: datetime) -> datetime:
-    """When nobody has added anything for long enough; a clock that was set back makes nobody wait longer."""
+    """Return when the quiet period ends; a clock that was set back does not extend it."""
     quiet = messages[-1].accepted_at + debounce
     at_most = messages[0].accepted_at + debounce * DEBOUNCES_AT_MOST
     return min(quiet, at_most, now + debounce)
@@ -324,7 +328,7 @@ def _under_heading(message: Waiting, number: int, total: int) -> str:
     sender = message.inbound.sender
     who = f", from {label(sender, 80)}" if sender else ""
     heading = f"--- message {number} of {total}{who}, {message.accepted_at.astimezone(UTC):%H:%M:%S} UTC ---"
-    # A message that writes such a heading itself must not pass for somebody else's.
+    # A message that contains such a heading must not look like another sender's message.
     return f"{heading}\n{_LOOKS_LIKE_HEADING.sub('> ', message.inbound.text)}"
 
 

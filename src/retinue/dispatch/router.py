@@ -1,4 +1,4 @@
-"""Which agent a message goes to, and which of the agent's sessions it belongs to."""
+"""Routing: which agent a message goes to, and in which of the agent's sessions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
 from retinue.sessions.settings import DmScope, GroupScope, SendMatch, SendPolicySettings
 
 ANY = "*"
-LONGEST_PART = 150
+MAX_PART_CHARS = 150
 
 
 class MatchTier(IntEnum):
-    """How specific a binding is, the most specific first; inside a tier the order of the file decides."""
+    """How specific a binding is, the most specific first; within a tier the order of the file decides."""
 
     PEER = 1
     PEER_KIND = 2
@@ -40,12 +40,12 @@ _BECAUSE = {
     MatchTier.TEAM: "it names this workspace",
     MatchTier.ACCOUNT: "it names this account",
     MatchTier.CHANNEL: "it names this channel",
-    MatchTier.DEFAULT: "no binding fits, so the default agent answers",
+    MatchTier.DEFAULT: "no binding matches, so the default agent answers",
 }
 
 
 class Considered(Struct, frozen=True):
-    """What became of one binding: why it did not fit, or the tier it fits in."""
+    """The result for one binding: why it did not match, or the tier it matched in."""
 
     index: int
     agent: str
@@ -54,7 +54,7 @@ class Considered(Struct, frozen=True):
 
 
 class AgentRoute(Struct, frozen=True):
-    """The agent for a message, and how it was found; `binding` is an index of the list, None for the default."""
+    """The agent for a message, and how it was found; `binding` is an index into the list, None for the default."""
 
     agent: AgentId
     tier: MatchTier
@@ -67,19 +67,19 @@ class AgentRoute(Struct, frozen=True):
 
 
 class SessionRules(Struct, frozen=True):
-    """How sessions are told apart: which chats share one, and who is the same person."""
+    """Which chats share a session, and which senders are the same person."""
 
     dm_scope: DmScope = "main"
     identity_links: Mapping[str, Collection[str]] | None = None
     group_scope: GroupScope = "per-group"
     one_for_all: bool = False
-    """Whether everything belongs to the main session."""
+    """Whether all messages belong to the main session."""
 
 
 def choose_agent(
     origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId
 ) -> AgentRoute:
-    """The agent of the most specific binding that fits; a binding to an agent that is not there is passed over."""
+    """Return the agent of the most specific matching binding; a binding to an unknown agent is skipped."""
     considered = tuple(_consider(index, binding, origin, agents) for index, binding in enumerate(bindings))
     fitting = [each for each in considered if each.tier is not None]
     if not fitting:
@@ -93,15 +93,15 @@ def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[A
     agent = binding.agent_id.strip().lower()
     if agent not in agents:
         return Considered(index, agent, None, f"there is no agent '{agent}'")
-    misfit = _find_misfit(binding.match, origin)
-    if misfit is not None:
-        return Considered(index, agent, None, misfit)
+    mismatch = _find_mismatch(binding.match, origin)
+    if mismatch is not None:
+        return Considered(index, agent, None, mismatch)
     tier = tier_of(binding.match)
     return Considered(index, agent, tier, _BECAUSE[tier])
 
 
 def tier_of(match: BindingMatch) -> MatchTier:
-    """How specific a binding is, by the most specific thing it names."""
+    """Return how specific a binding is, by its most specific criterion."""
     if match.peer is not None and match.peer.id not in (None, ANY):
         return MatchTier.PEER
     if match.peer is not None:
@@ -115,8 +115,8 @@ def tier_of(match: BindingMatch) -> MatchTier:
     return MatchTier.CHANNEL
 
 
-def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
-    """What a binding names that the message has not; None where all of it fits."""
+def _find_mismatch(match: BindingMatch, origin: Origin) -> str | None:
+    """Return the criterion of a binding that the message does not match; None if all match."""
     wanted = (
         ("channel", match.channel, origin.channel),
         ("account", match.account_id, origin.account),
@@ -127,15 +127,15 @@ def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
         if asked not in (None, ANY) and not _same(asked, given):
             return f"the {what} is not '{asked}'"
     if match.peer is not None:
-        misfit = _find_peer_misfit(match.peer, origin)
-        if misfit is not None:
-            return misfit
+        mismatch = _find_peer_mismatch(match.peer, origin)
+        if mismatch is not None:
+            return mismatch
     if match.roles and not {role.lower() for role in match.roles} & {role.lower() for role in origin.roles}:
         return "the sender has none of the roles"
     return None
 
 
-def _find_peer_misfit(peer: PeerMatch, origin: Origin) -> str | None:
+def _find_peer_mismatch(peer: PeerMatch, origin: Origin) -> str | None:
     kind = "direct" if peer.kind == "dm" else peer.kind
     if kind is not None and kind != origin.kind:
         return f"the chat is not a {kind} one"
@@ -149,7 +149,7 @@ def _same(asked: str | None, given: str | None) -> bool:
 
 
 def session_of(agent: AgentId, origin: Origin, rules: SessionRules) -> SessionKey:
-    """The session that a message belongs to; a group has its own unless the rules put it into the main one."""
+    """Return the session of a message; a group has its own unless the rules assign it to the main session."""
     if rules.one_for_all:
         return SessionKey.main(agent)
     channel, peer = _part(origin.channel), _part(origin.peer)
@@ -180,7 +180,7 @@ def _direct_parts(scope: DmScope, channel: str, account: str, peer: str) -> list
 
 
 def find_person(origin: Origin, links: Mapping[str, Collection[str]]) -> str | None:
-    """The name under which somebody known from several channels has their sessions."""
+    """Return the name of a person who is known from several channels."""
     address = f"{origin.channel}:{origin.peer}".strip().lower()
     for name, addresses in links.items():
         if address in {each.strip().lower() for each in addresses}:
@@ -189,16 +189,16 @@ def find_person(origin: Origin, links: Mapping[str, Collection[str]]) -> str | N
 
 
 _STRUCTURE = frozenset({"direct", "dm", "group", "channel", "thread", "topic", "main", "subagent", "cron", "hook"})
-"""Words that mean something in a session key, and so cannot be anybody's id as they are."""
+"""Words with a meaning in a session key, which therefore cannot be used as an id unchanged."""
 
 
 def _part(text: str) -> str:
-    """An id as one part of a session key. Ids that differ in more than case never give the same part."""
+    """Return an id as one part of a session key. Ids that differ in more than case never give the same part."""
     lowered = text.strip().lower()
     if lowered in _STRUCTURE:
         return f"%{ord(lowered[0]):02x}{lowered[1:]}"
     spelled = "".join(char if _is_plain(char) else quote(char, safe="", errors="backslashreplace") for char in lowered)
-    if not spelled or len(spelled) > LONGEST_PART:
+    if not spelled or len(spelled) > MAX_PART_CHARS:
         return f"%{hashlib.sha256(spelled.encode()).hexdigest()[:40]}"
     return spelled.lower()
 
@@ -208,7 +208,7 @@ def _is_plain(char: str) -> bool:
 
 
 def may_send(policy: SendPolicySettings, session: SessionKey, channel: str, kind: PeerKind) -> bool:
-    """Whether answers of a session may leave; a rule that denies wins over one that allows."""
+    """Return whether answers of a session may be sent; a rule that denies takes precedence over one that allows."""
     actions = {rule.action for rule in policy.rules if _is_about(rule.match, session, channel, kind)}
     if "deny" in actions:
         return False

@@ -1,4 +1,4 @@
-"""Settings of how messages are routed, let in, queued and answered."""
+"""Settings for routing, admission, queues and answers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ QueueModeName = Literal["steer", "followup", "collect", "interrupt", "queue", "s
 
 
 class QueueSettings(Settings):
-    """What happens to a message that arrives while the agent works."""
+    """What happens to a message that arrives during a turn."""
 
     mode: QueueModeName = key("steer")
-    """`steer` tells the agent at once, `followup` waits, `collect` gathers, `interrupt` stops the work."""
+    """`steer` adds it to the running turn, `followup` waits, `collect` merges, `interrupt` stops the turn."""
     by_channel: dict[str, QueueModeName] = key({})
-    """Other modes per channel."""
+    """Modes per channel."""
     debounce_ms: int = key(500, ge=0)
-    """How long to wait for more, in milliseconds."""
+    """How long to wait for more messages, in milliseconds."""
     debounce_ms_by_channel: dict[str, int] = key({})
-    """Other waits per channel."""
+    """Waits per channel, in milliseconds."""
     cap: int = key(20, ge=1)
     """Maximum number of waiting messages."""
     drop: Literal["summarize", "old", "new"] = key("summarize")
@@ -28,12 +28,12 @@ class QueueSettings(Settings):
 
 
 class InboundSettings(Settings):
-    """Messages that arrive in pieces."""
+    """Messages that are written in quick succession."""
 
     debounce_ms: int = key(0, ge=0)
-    """How long to wait for the next piece, in milliseconds; a picture ends a message at once."""
+    """How long to wait for the next message, in milliseconds; a picture ends the wait at once."""
     by_channel: dict[str, int] = key({})
-    """Other waits per channel."""
+    """Waits per channel, in milliseconds."""
 
 
 def _as_text(value: object) -> object:
@@ -41,44 +41,44 @@ def _as_text(value: object) -> object:
 
 
 SenderId = Annotated[str, Parsed(_as_text)]
-"""Who sent something, as in `telegram:12345`; a bare number is taken as text."""
+"""A sender, as in `telegram:12345`; a bare number is converted to text."""
 
 
 class PeerMatch(Settings):
-    """One chat or person."""
+    """A chat or person."""
 
     kind: Literal["direct", "dm", "group", "channel"] | None = key(None)
     """The kind of chat."""
     id: SenderId | None = key(None)
-    """The id on the channel; without it, or with `*`, any of that kind."""
+    """The id on the channel; without it, or with `*`, every chat of that kind."""
 
 
 class BindingMatch(Settings):
-    """Which messages a binding takes; everything given must fit."""
+    """Which messages a binding matches; all given criteria must match."""
 
     channel: str = key()
-    """The channel; `*` is any."""
+    """The channel; `*` matches every channel."""
     account_id: str | None = key(None)
-    """The account, where a channel has several."""
+    """The account, if a channel has several."""
     peer: PeerMatch | None = key(None)
     """The chat or person."""
     guild_id: SenderId | None = key(None)
-    """The server, on Discord."""
+    """The Discord server."""
     team_id: SenderId | None = key(None)
-    """The workspace, on Slack."""
+    """The Slack workspace."""
     roles: list[str] = key([])
-    """Roles on the server, one of which the sender must have."""
+    """Roles on the server; the sender must have one of them."""
 
 
 class Binding(Settings):
-    """Messages of one kind go to one agent; the most specific binding wins."""
+    """Routes matching messages to an agent; the most specific binding wins."""
 
     agent_id: str = key()
     """The agent."""
     match: BindingMatch = key()
     """Which messages."""
     comment: str | None = key(None)
-    """A note for people."""
+    """A comment for people."""
 
 
 class GroupChatSettings(Settings):
@@ -89,27 +89,27 @@ class GroupChatSettings(Settings):
     require_mention: bool | None = key(None)
     """Whether the agent answers only when it is mentioned. Default: true."""
     history_limit: int | None = key(None, ge=0)
-    """How many messages before the mention the agent sees; 0 is none. Default: 50."""
+    """How many messages before the mention the agent sees; 0 disables it. Default: 50."""
 
 
 class HumanDelay(Settings):
-    """A pause between parts of an answer, as a person would make."""
+    """Pauses between the parts of an answer."""
 
     mode: Literal["off", "natural", "custom"] = key("off")
     """`natural` pauses 0.8 to 2.5 seconds."""
     min_ms: int = key(800, ge=0)
-    """The shortest pause of `custom`, in milliseconds."""
+    """The minimum pause of `custom`, in milliseconds."""
     max_ms: int = key(2_500, ge=0)
-    """The longest pause of `custom`, in milliseconds."""
+    """The maximum pause of `custom`, in milliseconds."""
 
 
 class GroupRules(OpenSettings):
-    """What holds in one group."""
+    """Settings of one group."""
 
     require_mention: bool | None = key(None)
-    """Whether an agent answers only when it is mentioned here."""
+    """Whether an agent answers only when it is mentioned in this group."""
     allow_from: list[SenderId] = key([])
-    """Senders that may write here, besides those of the channel."""
+    """Senders that may write in this group, besides those of the channel."""
 
 
 class ChatAccess(Settings):

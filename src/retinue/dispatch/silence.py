@@ -1,4 +1,4 @@
-"""The words by which a model says that nothing should be sent."""
+"""Silence tokens: texts with which a model says that nothing should be sent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache
 
 SILENT = "NO_REPLY"
 REPLY_SKIP = "REPLY_SKIP"
-"""As a whole answer it is like `NO_REPLY`: by it a session ends an exchange with another."""
+"""As a whole answer it is equivalent to `NO_REPLY`; a session ends an exchange with another session with it."""
 ANNOUNCE_SKIP = "ANNOUNCE_SKIP"
-"""As a whole answer it says that a sub-agent's parent needs no message."""
+"""As a whole answer of a sub-agent it means that the parent needs no message."""
 HEARTBEAT_OK = "HEARTBEAT_OK"
 ACK_MAX_CHARS = 300
 
@@ -31,7 +31,7 @@ _OPENERS = (
     "nothing to say",
 )
 _WHOLE = (SILENT, REPLY_SKIP)
-"""What a whole answer may consist of to mean silence."""
+"""Whole answers that mean silence."""
 
 _GLUED = re.compile(rf"(?:{SILENT}\s*)*{SILENT}(?=[^\W_])")
 _OWN_LINE = re.compile(rf"(?:{SILENT}\s*)*{SILENT}[ \t]*\n\s*", re.IGNORECASE)
@@ -41,10 +41,10 @@ _TAG_FIRST = re.compile(r"<[^<>]{0,200}>|&nbsp;")
 
 
 def is_silent(text: str, *, reasoned: bool = False, tokens: tuple[str, ...] = _WHOLE) -> bool:
-    """Whether a whole answer means silence.
+    """Return whether a whole answer means silence.
 
-    It does when it is nothing but a token, once or repeated, in any case, bare or as one of two JSON forms. After
-    reasoning, a short sentence about staying silent may stand before the token.
+    It does if it is only a token, once or repeated, in any case, bare or as one of two JSON forms. After reasoning, a
+    short sentence about staying silent may precede the token.
     """
     text = text.strip()
     if any(_run_of(token).fullmatch(text) for token in tokens):
@@ -55,7 +55,7 @@ def is_silent(text: str, *, reasoned: bool = False, tokens: tuple[str, ...] = _W
 
 
 def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
-    """Whether more words could still make this beginning of an answer a silent one."""
+    """Return whether this beginning of an answer could still become a silent one."""
     text = text.lstrip()
     for token in _WHOLE:
         run = _run_of(token).match(text)
@@ -69,14 +69,14 @@ def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
 
 
 def strip_leading_token(text: str) -> str:
-    """An answer without tokens in front that stand on a line of their own or are glued to its first word."""
+    """Return an answer without leading tokens on a line of their own or joined to its first word."""
     text = text.lstrip()
     found = _GLUED.match(text) or _OWN_LINE.match(text)
     return text[found.end() :] if found else text
 
 
 def strip_trailing_token(text: str) -> str:
-    """An answer without tokens and white space at its end; a token counts after white space only."""
+    """Return an answer without trailing tokens and white space; a token counts only after white space."""
     text = text.rstrip()
     while text.endswith(SILENT) and text[: -len(SILENT)][-1:].isspace():
         text = text[: -len(SILENT)].rstrip()
@@ -84,7 +84,7 @@ def strip_trailing_token(text: str) -> str:
 
 
 def split_safe(text: str) -> tuple[str, str]:
-    """What may be shown at once, and the end that could still turn out to be a trailing token."""
+    """Return the text that may be shown now, and the end that could still become a trailing token."""
     head = text.rstrip()
     end = len(head)
     if end == len(text):
@@ -95,9 +95,9 @@ def split_safe(text: str) -> tuple[str, str]:
 
 
 def strip_heartbeat(text: str, ack_max_chars: int = ACK_MAX_CHARS) -> str:
-    """A heartbeat's answer without its token; empty where it only acknowledges.
+    """Return a heartbeat's answer without its token; empty if it is only an acknowledgement.
 
-    The token counts at the start or the end only. Up to `ack_max_chars` beside it are small talk; more is a report.
+    The token counts only at the start or the end. Up to `ack_max_chars` of other text are ignored; more is a report.
     """
     rest = _strip_last_ack(_strip_first_ack(text))
     if rest == text:
@@ -107,7 +107,7 @@ def strip_heartbeat(text: str, ack_max_chars: int = ACK_MAX_CHARS) -> str:
 
 
 def _before_word(text: str, *, unfinished: bool) -> int:
-    """Where the white space before the last word begins, if that word is the token (or a beginning of it)."""
+    """Return where the white space before the last word begins, if that word is the token (or a beginning of it)."""
     start = len(text)
     while start > 0 and len(text) - start <= len(SILENT) and not text[start - 1].isspace():
         start -= 1
@@ -131,7 +131,7 @@ def _strip_last_ack(text: str) -> str:
 
 
 def _unwrap_first(text: str) -> str:
-    """The text without emphasis, HTML tags and white space in front."""
+    """Return the text without leading emphasis, HTML tags and white space."""
     text = text.lstrip(_WRAPPING)
     while found := _TAG_FIRST.match(text):
         text = text[found.end() :].lstrip(_WRAPPING)

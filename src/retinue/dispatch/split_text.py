@@ -1,4 +1,4 @@
-"""An answer in the pieces that a chat takes."""
+"""Splitting an answer into messages that fit a chat's limit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _SHORTEST = 40
 
 
 def split_text(text: str, limit: int) -> tuple[str, ...]:
-    """A text in pieces of at most `limit` characters, cut where it hurts least.
+    """Split a text into pieces of at most `limit` characters.
 
-    A piece ends after a paragraph, else a line, else a word. A code block that is cut is closed and opened again.
+    A piece ends after a paragraph if possible, else after a line, else after a word. A code block that is split is
+    closed and opened again.
     """
     limit = max(limit, _SHORTEST)
     pieces = []
@@ -37,7 +38,7 @@ def _find_cut(text: str, limit: int) -> int:
 
 
 def _open_fence(piece: str) -> str | None:
-    """The line that began the code block in which a piece ends; None where it ends in none."""
+    """Return the line that opened the code block in which a piece ends; None if it does not end in one."""
     opened: str | None = None
     for found in _FENCE.finditer(piece):
         if opened is None:

@@ -1,4 +1,4 @@
-"""The registry of sub-agents: who was started by whom, and results that stay until the parent has them."""
+"""The store of sub-agents: their parents, and results that are kept until the parent has received them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FROM children WHERE parent = ?
 _DUE = "WHERE ended_at < ? AND told_at IS NOT NULL AND json_extract(body, '$.archivedAt') IS NULL"
 _EXPIRED = "WHERE ended_at < ? AND told_at IS NULL"
 _FORGET = "DELETE FROM children WHERE told_at < ? AND json_extract(body, '$.archivedAt') IS NOT NULL"
-MOST_LISTED = 200
+MAX_LISTED = 200
 EVERY = -1
 
 
 class SubagentStore:
-    """The children of all sessions of a home."""
+    """The sub-agents of all sessions of a home."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -49,60 +49,60 @@ class SubagentStore:
             _write(base, child)
 
     def get(self, run: str) -> Child:
-        """A child by its run, or by the beginning of it; raises `UsageError` where none or several have it."""
+        """Return a child by its run or a prefix of it; raise `UsageError` if none or several match."""
         found = self._find("WHERE run = ?", run) or self._find("WHERE substr(run, 1, length(?)) = ?", run, run)
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError(f"Several sub-agents begin with '{run}': {', '.join(child.run for child in found[:5])}.")
+            raise UsageError(f"Several sub-agents match '{run}': {', '.join(child.run for child in found[:5])}.")
         raise UsageError(f"There is no sub-agent '{run}'. `retinue subagents list` shows them.")
 
     def of_session(self, session: SessionKey) -> Child | None:
-        """The child that works in a session."""
+        """Return the child that uses a session."""
         found = self._find("WHERE session = ?", session.text)
         return found[0] if found else None
 
     def of_parent(self, parent: SessionKey) -> tuple[Child, ...]:
-        """The newest children of a session, the newest first."""
+        """Return the children of a session, newest first."""
         return self._find("WHERE parent = ?", parent.text)
 
     def named(self, parent: SessionKey, name: str) -> Child | None:
-        """The child of a session that it calls by a name: the one at work, else the newest."""
+        """Return the child of a session with a task name: the running one, else the newest."""
         found = self._find("WHERE parent = ? AND json_extract(body, '$.taskName') = ?", parent.text, name)
         return next((child for child in found if child.ended_at is None), found[0] if found else None)
 
-    def all(self, most: int = MOST_LISTED) -> tuple[Child, ...]:
-        """The newest children of all sessions, the newest first."""
+    def all(self, most: int = MAX_LISTED) -> tuple[Child, ...]:
+        """Return the children of all sessions, newest first."""
         return self._find("", most=most)
 
     def active(self, parent: SessionKey | None = None) -> tuple[Child, ...]:
-        """All children, or those of a session, that have not ended or whose parent has not been told."""
+        """Return the children, or those of a session, that have not ended or whose parent was not notified."""
         where = "WHERE (ended_at IS NULL OR told_at IS NULL)"
         if parent is None:
             return self._find(where, most=EVERY)
         return self._find(f"{where} AND parent = ?", parent.text, most=EVERY)
 
     def count(self, parent: SessionKey) -> tuple[int, int]:
-        """How many children of a session are at work or wait for a place, and how many results it has not heard."""
+        """Return how many children of a session are running or waiting, and how many results it has not received."""
         (row,) = self._database.read(_COUNT, (parent.text,))
         return row["running"], row["untold"]
 
     def started(self, run: RunId) -> Child:
-        """Note that a child's turn runs; the first time counts. Returns what is kept."""
+        """Record that a child's turn started; only the first time counts. Return the stored child."""
         kept = self.get(run)
         if kept.started_at is None:
             self._change(run, started_at=self._clock.now())
         return self.get(run)
 
     def describe_end(self, run: RunId, text: str, usage: Usage, *, foreign: bool) -> Child:
-        """Add to a child that was ended from outside what it had done by then. Returns what is kept."""
+        """Add the work done so far to a child that was ended externally. Return the stored child."""
         self._change(run, text=text, usage=usage, foreign=foreign)
         return self.get(run)
 
     def end(self, run: RunId, state: ChildState, outcome: Child, *, told: bool = False) -> Child:
-        """Keep how a child ended; the first end counts. Returns what is kept.
+        """Record how a child ended; only the first end counts. Return the stored child.
 
-        `told` says that its parent knows already and needs no message.
+        `told` means that its parent already knows and needs no message.
         """
         now = self._clock.now()
         with self._database.change() as base:
@@ -116,25 +116,25 @@ class SubagentStore:
             return kept
 
     def told(self, run: RunId) -> None:
-        """Note that the parent has the result for good."""
+        """Record that the parent has received the result."""
         self._change(run, told_at=self._clock.now())
 
     def archived(self, run: RunId) -> None:
         self._change(run, archived_at=self._clock.now())
 
     def to_archive(self, after: timedelta) -> tuple[Child, ...]:
-        """Children that ended long enough ago and are not put away."""
+        """Return children that ended long enough ago and are not archived."""
         return self._find(_DUE, format_moment(self._clock.now() - after), most=EVERY)
 
     def expire(self, after: timedelta) -> tuple[Child, ...]:
-        """Let no result wait longer for its parent than that; returns those that nobody took."""
+        """Mark results that waited too long for the parent as received; return them."""
         old = self._find(_EXPIRED, format_moment(self._clock.now() - after), most=EVERY)
         for child in old:
             self.told(child.run)
         return old
 
     def forget(self, after: timedelta) -> None:
-        """Remove children that were told of and put away, so long after the telling."""
+        """Delete archived children whose parents were notified before a time."""
         with self._database.change() as base:
             base.execute(_FORGET, (format_moment(self._clock.now() - after),))
 
@@ -144,7 +144,7 @@ class SubagentStore:
             if row is not None:
                 _write(base, replace(decode_child(row["body"]), **changes))
 
-    def _find(self, where: str, *values: Value, most: int = MOST_LISTED) -> tuple[Child, ...]:
+    def _find(self, where: str, *values: Value, most: int = MAX_LISTED) -> tuple[Child, ...]:
         rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, most))
         return tuple(decode_child(row["body"]) for row in rows)
 
@@ -157,7 +157,7 @@ def _write(base: sqlite3.Connection, child: Child) -> None:
 
 
 def describe_child(child: Child) -> dict[str, Any]:
-    """A child as plain data."""
+    """Return a child as JSON data."""
     keys = {"parent": child.parent.text, "session": child.session.text}
     return to_plain(child) | keys | {"usage": encode_usage(child.usage)}
 
@@ -168,7 +168,7 @@ def encode_child(child: Child) -> str:
 
 
 def decode_child(text: str) -> Child:
-    """A child as `encode_child` wrote it; raises `ValueError` if it cannot be read."""
+    """Return the child that `encode_child` wrote; raise `ValueError` if it cannot be read."""
     data = load_json(text)
     seconds = data.get("timeoutSeconds")
     changes = {

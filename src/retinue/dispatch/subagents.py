@@ -1,4 +1,4 @@
-"""Sub-agents: what may be started, how a child stands, and what its parent is told. Values and pure functions."""
+"""Sub-agents: whether one may be started, its state, and the message to its parent. Values and pure functions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
 from retinue.security.escaping import literal
 from retinue.settings import format_duration
 
-MOST_UNTOLD = 50
-"""Results that may wait for one parent; more children are refused until it has them."""
+MAX_UNREAD_RESULTS = 50
+"""How many results may wait for one parent; above that, new children are refused."""
 STALE_AFTER = timedelta(hours=2)
-"""A child that no process has worked on for so long is given up at the next start."""
+"""A child that no process has worked on for this long is given up at the next start."""
 
 
 class ChildState(StrEnum):
-    """How a child stands."""
+    """The state of a child."""
 
     RUNNING = "running"
     DONE = "completed"
@@ -33,7 +33,7 @@ class ChildState(StrEnum):
 
 
 class SpawnOrder(Struct, frozen=True):
-    """What an agent asks for when it starts another."""
+    """The request of an agent to start another."""
 
     task: str
     label: str = ""
@@ -46,11 +46,11 @@ class SpawnOrder(Struct, frozen=True):
     sandbox: Literal["inherit", "require"] = "inherit"
     task_name: str = ""
     workspace: str = ""
-    """A folder inside the workspace that the child is kept to."""
+    """A folder inside the workspace that the child is restricted to."""
 
 
 class SpawnFacts(Struct, frozen=True):
-    """What decides whether a child may be started."""
+    """The facts that decide whether a child may be started."""
 
     parent: SessionKey
     agents: Sequence[AgentId]
@@ -63,13 +63,13 @@ class SpawnFacts(Struct, frozen=True):
     parent_confined: bool
     child_confined: bool
     names: Set[str] = frozenset()
-    """What the parent's active children are called."""
+    """The task names of the parent's active children."""
     looser: str | None = None
-    """What the child's sandbox would allow that its parent's does not."""
+    """What the child's sandbox would allow and its parent's does not."""
 
 
 class Child(Struct, frozen=True, rename="camel"):
-    """A sub-agent: what it was asked, by whom, and what became of it."""
+    """A sub-agent: its task, its parent and its outcome."""
 
     run: RunId = field(name="runId")
     parent: SessionKey
@@ -82,17 +82,17 @@ class Child(Struct, frozen=True, rename="camel"):
     cleanup: Literal["keep", "delete"] = "keep"
     model: str | None = None
     foreign: bool = False
-    """Whether its task or its result rests on text from outside."""
+    """Whether its task or its result contains untrusted text."""
     state: ChildState = ChildState.RUNNING
     started_at: datetime | None = None
-    """When its turn had a place among the running ones; its time counts from there."""
+    """When its turn got a slot; its time limit counts from there."""
     ended_at: datetime | None = None
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     told_at: datetime | None = None
     archived_at: datetime | None = None
     task_name: str = ""
-    """What its parent calls it."""
+    """The name that its parent gave it."""
 
     @property
     def name(self) -> str:
@@ -100,34 +100,34 @@ class Child(Struct, frozen=True, rename="camel"):
 
     @property
     def standing(self) -> str:
-        """How it stands, in words for a list."""
+        """Return its state as text for a list."""
         if self.state is ChildState.RUNNING:
             return "running" if self.started_at else "queued"
         return self.state.value if self.told_at else f"{self.state}, result waits"
 
 
 def depth_of(session: SessionKey) -> int:
-    """How many sub-agents stand between a session and a conversation with a person."""
+    """Return how many levels of sub-agents a session is below a conversation with a person."""
     return session.text.split(":").count(SessionKind.SUBAGENT)
 
 
 def key_for_child(parent: SessionKey, agent: AgentId, name: str) -> SessionKey:
-    """The session of a new child; a child of a child carries its whole line."""
+    """Return the session key of a new child; that of a nested child contains all its ancestors."""
     line = parent.text.partition(f":{SessionKind.SUBAGENT}:")[2] if depth_of(parent) else ""
     before = f"{SessionKind.SUBAGENT}:{line}:" if line else ""
     return SessionKey.parse(f"agent:{agent}:{before}{SessionKind.SUBAGENT}:{name}")
 
 
 def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
-    """Why a child may not be started; None where it may."""
+    """Return why a child may not be started; None if it may."""
     if not order.task.strip():
         return "A sub-agent needs a task."
     if depth_of(facts.parent) >= facts.deepest:
         return f"Sub-agents may not be nested deeper than {facts.deepest}. Do it yourself, or tell your parent."
     if facts.children >= facts.most_children:
-        return f"{facts.children} sub-agents of this session are at work already. Wait for one to end."
-    if facts.untold >= MOST_UNTOLD:
-        return f"{facts.untold} results wait to be read already. Read them before you start more."
+        return f"{facts.children} sub-agents of this session are already running. Wait for one to end."
+    if facts.untold >= MAX_UNREAD_RESULTS:
+        return f"{facts.untold} results are already waiting to be read. Read them before you start more."
     if order.task_name and order.task_name in facts.names:
         return f"Another sub-agent of this session is called '{order.task_name}'. Choose another taskName."
     if order.agent is None and facts.must_name_agent:
@@ -147,34 +147,34 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
 
 
 def compose_task(task: str) -> str:
-    """The first message of a child."""
+    """Return the first message of a child."""
     return f"[Sub-agent task]\n{task.strip()}"
 
 
 def compose_result(text: str, error: str | None) -> str:
-    """What a child came to: its last words, and what ended it where it did not end by itself."""
+    """Return the result of a child: its last answer, and the reason if it was ended externally."""
     return "\n\n".join(filter(None, (text.strip(), f"({error})" if error else "")))
 
 
 def skips_announcement(child: Child) -> bool:
-    """Whether a child asked by its whole answer that its parent is not told."""
+    """Return whether the whole answer of a child asks not to notify its parent."""
     return child.state is ChildState.DONE and is_silent(child.text, tokens=(ANNOUNCE_SKIP,))
 
 
 def is_stale(last_sign: datetime, now: datetime) -> bool:
-    """Whether a child was left alone for so long that nobody waits for it any more."""
+    """Return whether a child was inactive for so long that it is given up."""
     return now - last_sign > STALE_AFTER
 
 
 def time_left(child: Child, now: datetime) -> timedelta | None:
-    """How long a child may still take, from its first start on, restarts included; None where it takes its time."""
+    """Return the time left for a child since its first start, restarts included; None if it has no time limit."""
     if child.timeout is None:
         return None
     return max(timedelta(), child.timeout - (now - (child.started_at or now)))
 
 
 def announce(child: Child, result: str, transcript: str) -> str:
-    """What a parent is told when a child has ended: labelled, so that nobody takes it for a person's words."""
+    """Return the message to a parent when a child has ended; its label says that no person wrote it."""
     began = child.started_at or child.asked_at
     lasted = format_duration(timedelta(seconds=round(((child.ended_at or began) - began).total_seconds())))
     usage = child.usage
@@ -182,7 +182,7 @@ def announce(child: Child, result: str, transcript: str) -> str:
     return "\n".join(
         [
             f"[Sub-agent {child.run} ({literal(child.name, 80)}) {child.state}; not written by a person]",
-            result.strip() or "(it said nothing)",
+            result.strip() or "(no answer)",
             f"[{lasted}, {tokens}, ${usage.cost:.4f}; session {child.session}; transcript {transcript}]",
         ]
     )

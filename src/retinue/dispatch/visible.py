@@ -1,4 +1,4 @@
-"""What a model wrote as a person may see it: no directives, no silence tokens, no hidden reasoning."""
+"""The visible part of a model's text: without directives, silence tokens and hidden reasoning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retinue.dispatch.silence import ACK_MAX_CHARS
 
 
 class VisibleEvents:
-    """Stands between a turn and whoever shows it; afterwards it knows the reply and the calls that were made."""
+    """Filters the events of a turn for display; afterwards it contains the reply and the calls that were made."""
 
     def __init__(self, show: Emit, *, heartbeat: bool = False, ack_max_chars: int = ACK_MAX_CHARS) -> None:
         self._show = show
@@ -24,13 +24,13 @@ class VisibleEvents:
         self.calls: list[CallSummary] = []
 
     async def emit(self, event: TurnEvent) -> None:
-        """Pass an event on, changed where it must be."""
+        """Forward an event, changed if necessary."""
         match event:
             case TextDelta(text):
                 await self._speak(self._stream.feed(text))
                 return
             case ReasoningDelta():
-                self._stream.note_reasoning()
+                self._stream.record_reasoning()
             case MessageFinished(message):
                 await self._close_message()
                 event = MessageFinished(show_message(message, self._new_stream())[0])
@@ -46,7 +46,7 @@ class VisibleEvents:
             await self._show(TextDelta(text))
 
     async def _close_message(self) -> None:
-        """End one message of the turn; the last one that says something is the reply."""
+        """End one message of the turn; the last one with text is the reply."""
         await self._speak(self._stream.finish())
         reply = self._stream.reply
         if reply.text or reply.media or reply.silent:
@@ -55,9 +55,9 @@ class VisibleEvents:
 
 
 def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[AssistantMessage, ParsedReply]:
-    """A message of the model with the words that were delivered, and what the others told the program.
+    """Return a message of the model with the delivered text, and the directives of the other messages.
 
-    `stream` is a fresh one. Calls and reasoning stay as they are, and where words are kept they keep their place.
+    `stream` is a new one. Calls and reasoning are unchanged, and remaining text keeps its position.
     """
     parts: list[Text | Thinking | ToolCall] = []
     for part in message.content:
@@ -66,7 +66,7 @@ def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[Assi
                 parts.append(Text(stream.feed(text)))
                 continue
             case Thinking():
-                stream.note_reasoning()
+                stream.record_reasoning()
         parts.append(part)
     rest = stream.finish()
     last = max((at for at, part in enumerate(parts) if isinstance(part, Text)), default=None)

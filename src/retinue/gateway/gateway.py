@@ -17,7 +17,7 @@ from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.metrics import Metrics
 from retinue.gateway.reload import Reloader
-from retinue.runtime.automation.heartbeats import Heart
+from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
@@ -48,21 +48,21 @@ class TurnPublisher:
     """Publishes the events of turns to clients, metrics and channels."""
 
     def __init__(
-        self, runtime: Runtime, hub: EventHub, metrics: Metrics, courier: DeliveryService, typist: TypingIndicator
+        self, runtime: Runtime, hub: EventHub, metrics: Metrics, delivery: DeliveryService, typing: TypingIndicator
     ) -> None:
         self._runtime = runtime
         self._hub = hub
         self._metrics = metrics
-        self._courier = courier
-        self._typist = typist
+        self._delivery = delivery
+        self._typing = typing
 
     def publish(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Publish an event of a session's turn."""
         self._hub.publish(session.text, "turn", TurnPayload(runs, event))
-        self._typist.hear(session, runs, event)
+        self._typing.on_event(session, runs, event)
         if isinstance(event, TurnStarted | TurnFinished):
             self._metrics.count_turn(event, self._runtime.home.clock.monotonic())
-            self._courier.wake()
+            self._delivery.wake()
             reason = "started" if isinstance(event, TurnStarted) else "finished"
             self._hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session.text, reason))
 
@@ -71,13 +71,18 @@ class BackgroundWork:
     """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents and deliveries."""
 
     def __init__(
-        self, jobs: JobRunner, heart: Heart, hooks: WebhookReceiver, spawner: SubagentRunner, courier: DeliveryService
+        self,
+        jobs: JobRunner,
+        heartbeats: HeartbeatRunner,
+        hooks: WebhookReceiver,
+        subagents: SubagentRunner,
+        delivery: DeliveryService,
     ) -> None:
         self.jobs = jobs
-        self.heart = heart
+        self.heartbeats = heartbeats
         self.hooks = hooks
-        self.spawner = spawner
-        self.courier = courier
+        self.subagents = subagents
+        self.delivery = delivery
 
 
 class Gateway:

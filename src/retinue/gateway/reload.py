@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from retinue.config.explain import plain_config
-from retinue.config.keypath import Step, parse_path, spell_path
+from retinue.config.keypath import Step, format_key_path, parse_path
 from retinue.config.keys import find_key
 from retinue.config.schema import Config
 from retinue.config.sections.gateway import GatewaySettings
@@ -85,7 +85,7 @@ class Reloader:
                 return Changed(hash=self.hash, changed=[], needs_restart=[], problems=list(self.problems))
             changed = sorted(changed_keys(before.config, fresh.config))
             waiting = [name for name in changed if needs_restart(name)]
-            if changed or fresh.vouched != before.vouched:
+            if changed or fresh.trusted_workspaces != before.trusted_workspaces:
                 self._swap(fresh)
                 log.info("a new configuration was applied; changed: %s", ", ".join(changed) or "trusted workspaces")
             self._publish(applied=True, needs_restart=waiting)
@@ -150,7 +150,7 @@ async def _close_when_unused(retired: Retired) -> None:
 def changed_keys(before: Config, after: Config) -> set[str]:
     """The keys whose values differ."""
     old, new = dict(_leaves(plain_config(before))), dict(_leaves(plain_config(after)))
-    return {spell_path(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    return {format_key_path(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
 
 
 def needs_restart(name: str) -> bool:

@@ -31,9 +31,9 @@ from retinue.gateway.request_guard import RequestGuard
 from retinue.gateway.ws.server_protocols import IDLE_SECONDS, HttpProtocol, SocketProtocol
 from retinue.gateway.ws.socket import SocketEndpoint
 from retinue.runtime.automation.boot import boot_agents
-from retinue.runtime.automation.heartbeats import make_heart
+from retinue.runtime.automation.heartbeats import make_heartbeats
 from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders
-from retinue.runtime.automation.jobs import make_job_runner, put_away_runs
+from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
@@ -116,18 +116,18 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
     async with open_runtime(home) as runtime, anyio.create_task_group() as tasks:
         auth = _make_authenticator(runtime)
         hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
-        courier, typist = DeliveryService(runtime), TypingIndicator(runtime, tasks)
-        tasks.start_soon(courier.run)
+        delivery, typing = DeliveryService(runtime), TypingIndicator(runtime, tasks)
+        tasks.start_soon(delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
-        turns = TurnPublisher(runtime, hub, state.metrics, courier, typist)
+        turns = TurnPublisher(runtime, hub, state.metrics, delivery, typing)
         async with (
             runtime.dispatcher.serving(turns.publish, connections.ask) as dispatcher,
-            open_subagents(dispatcher) as spawner,
+            open_subagents(dispatcher) as subagents,
         ):
-            jobs, heart = make_job_runner(runtime, dispatcher), make_heart(runtime, dispatcher)
-            hooks = WebhookReceiver(runtime, dispatcher, spawner.tasks)
-            background = BackgroundWork(jobs, heart, hooks, spawner, courier)
+            jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
+            hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
+            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery)
             gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
@@ -171,7 +171,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
             await anyio.sleep(0.002)
         left = gateway.runtime.dispatcher.resume()
         gateway.background.hooks.adopt()
-        gateway.background.spawner.adopt()
+        gateway.background.subagents.adopt()
         gateway.state.ready = True
         lock.write(InstanceFacts(os.getpid(), gateway.state.address, gateway.state.started_at.isoformat()))
         log.info("the gateway listens on %s; %d sessions have unanswered messages", gateway.state.address, left)
@@ -179,8 +179,8 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         tasks.start_soon(_clean_up, gateway)
         if gateway.runtime.home.config.cron.enabled:
             tasks.start_soon(gateway.background.jobs.serve)
-        tasks.start_soon(gateway.background.heart.serve)
-        tasks.start_soon(load_hook_folders(gateway.runtime.home).tell, "gateway:startup")
+        tasks.start_soon(gateway.background.heartbeats.serve)
+        tasks.start_soon(load_hook_folders(gateway.runtime.home).run_hooks, "gateway:startup")
         if is_hook_on(gateway.runtime.home, "boot-md"):
             tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.runtime.dispatcher)
         await ending.requested.wait()
@@ -217,8 +217,8 @@ async def _drain(gateway: Gateway, ending: ShutdownRequest) -> None:
             tasks.cancel_scope.cancel()
     folders = load_hook_folders(gateway.runtime.home)
     if ending.restart:
-        await folders.tell("gateway:pre-restart", reason=ending.reason)
-    await folders.tell("gateway:shutdown", reason=ending.reason)
+        await folders.run_hooks("gateway:pre-restart", reason=ending.reason)
+    await folders.run_hooks("gateway:shutdown", reason=ending.reason)
     for connection in gateway.connections:
         connection.close(CloseCode.RESTART if ending.restart else CloseCode.GOING_AWAY, "the gateway is shutting down")
     if gateway.connections:
@@ -259,8 +259,8 @@ async def _clean_up(gateway: Gateway) -> None:
         try:
             for agent in runtime.home.config.agents.ids:
                 runtime.tidy(agent)
-            gateway.background.spawner.archive()
-            put_away_runs(runtime, gateway.background.jobs.book)
+            gateway.background.subagents.archive()
+            archive_runs(runtime, gateway.background.jobs.store)
             runtime.services.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
             runtime.services.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:

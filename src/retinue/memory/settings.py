@@ -13,44 +13,44 @@ Embedder = Literal["auto", "local", "openai", "openai-compatible", "gemini", "vo
 
 
 class BatchSettings(Settings):
-    """Embedding in bulk through the batch interface of OpenAI, or of an endpoint that speaks like it."""
+    """Embedding through the batch API of OpenAI or of a compatible endpoint."""
 
     enabled: bool = key(False)
-    """Whether it is used, for a hundred texts or more."""
+    """Whether it is used for 100 texts or more."""
     wait: bool = key(True)
     """Whether `retinue memory index` waits for the result."""
     concurrency: int = key(2, ge=1)
-    """How many batches run at once."""
+    """Maximum number of concurrent batches."""
     poll_interval_ms: int = key(2_000, ge=1)
-    """How often the provider is asked at first, in milliseconds; later less often."""
+    """Initial polling interval in milliseconds; later polls are less frequent."""
     timeout_minutes: int = key(60, ge=1)
-    """How long a batch may take before its texts are embedded directly."""
+    """Time limit of a batch; after it the texts are embedded directly."""
 
 
 class RemoteEmbedding(Settings):
-    """The endpoint that embeds texts."""
+    """The embedding endpoint."""
 
     base_url: str | None = key(None)
     """Its address."""
     api_key: SecretValue | None = key(None)
     """Its key."""
     headers: dict[str, SecretValue] = key({})
-    """Headers to send along."""
+    """Additional HTTP headers."""
     batch: BatchSettings = key(BatchSettings)
-    """Embedding in bulk through the provider's batch interface."""
+    """Embedding through the batch API of the provider."""
 
 
 class LocalEmbedding(Settings):
     """A model on this machine."""
 
     model_path: str | None = key(None)
-    """A .gguf or .onnx file, or a folder with one; without it the built-in model."""
+    """A .gguf or .onnx file, or a folder with one. Default: the built-in model."""
     model_cache_dir: str | None = key(None)
-    """The folder in which a relative `modelPath` is looked for; without it `models` in the home."""
+    """The folder of a relative `modelPath`. Default: `models` in the home."""
 
 
 class VectorStore(Settings):
-    """How vectors are kept."""
+    """Storage of vectors."""
 
     enabled: bool = key(True)
     """Whether vectors are searched."""
@@ -59,23 +59,23 @@ class VectorStore(Settings):
 
 
 class TextStore(Settings):
-    """How words are kept."""
+    """Full-text index."""
 
     tokenizer: Literal["unicode61", "trigram"] = key("unicode61", pending=True)
-    """How texts are cut into words."""
+    """The tokenizer."""
 
 
 class MemoryStore(Settings):
-    """Where the index is."""
+    """Storage of the index."""
 
     driver: Literal["sqlite", "postgres"] = key("sqlite", pending=True)
     """The kind of database."""
     path: str | None = key(None)
-    """Its file; without it `memory/<agent>.sqlite` in the home."""
+    """The database file. Default: `memory/<agent>.sqlite` in the home."""
     vector: VectorStore = key(VectorStore)
-    """How vectors are kept."""
+    """Storage of vectors."""
     fts: TextStore = key(TextStore)
-    """How words are kept."""
+    """Full-text index."""
 
 
 class ChunkingSettings(Settings):
@@ -95,22 +95,22 @@ class SyncSessions(Settings):
     delta_messages: int = key(50, ge=0)
     """After this many new messages."""
     post_compaction_force: bool = key(True)
-    """Whether a compaction makes it happen at once."""
+    """Whether a compaction triggers it at once."""
 
 
 class SyncSettings(Settings):
-    """When the index is brought up to date."""
+    """When the index is updated."""
 
     on_session_start: bool = key(True)
     """When a session starts."""
     on_search: bool = key(True)
-    """When a search finds it out of date."""
+    """Before a search, if it is out of date."""
     watch: bool = key(True)
     """When a file changes."""
     watch_debounce_ms: int = key(1_500, ge=0)
     """How long to wait after a change, in milliseconds."""
     interval_minutes: int = key(0, ge=0)
-    """Every so many minutes; 0 is off."""
+    """Interval in minutes; 0 means off."""
     sessions: SyncSessions = key(SyncSessions)
     """When a growing transcript is indexed."""
 
@@ -145,7 +145,7 @@ class HybridSettings(Settings):
     text_weight: float = key(0.3, ge=0, le=1)
     """Weight of text search."""
     candidate_multiplier: int = key(4, ge=1, le=20)
-    """How many candidates are looked at for each result."""
+    """Number of candidates per result."""
     mmr: Diversity = key(Diversity)
     """Diversity of results (MMR)."""
     temporal_decay: TemporalDecay = key(TemporalDecay)
@@ -153,80 +153,80 @@ class HybridSettings(Settings):
 
 
 class QuerySettings(Settings):
-    """What a search gives back."""
+    """Search results."""
 
     max_results: int = key(6, ge=1)
     """How many hits."""
     min_score: float = key(0.35, ge=0, le=1)
-    """The score that a hit needs, unless it holds an exact phrase or identifier or is the best by words."""
+    """Minimum score of a result, unless it contains an exact phrase or identifier or is the best text match."""
     max_snippet_chars: int = key(700, ge=80)
-    """Characters of each hit."""
+    """Maximum characters of each result."""
     max_injected_chars: int = key(4_000, ge=80)
-    """Characters of all hits together."""
+    """Maximum characters of all results together."""
     timeout_ms: int = key(4_000, ge=1)
-    """How long a search may take, in milliseconds."""
+    """Time limit of a search in milliseconds."""
     hybrid: HybridSettings = key(HybridSettings)
     """Hybrid search: how vector search and text search are combined."""
 
 
 class EmbeddingCache(Settings):
-    """Whether embeddings are kept for texts that come again."""
+    """Cache of embeddings."""
 
     enabled: bool = key(True)
     """Whether they are."""
     max_entries: int | None = key(None, ge=1)
-    """How many at most."""
+    """Maximum number of entries."""
 
 
 class MemoryExperiments(Settings):
-    """What is not settled yet."""
+    """Experimental settings."""
 
     session_memory: bool = key(False)
-    """Whether past sessions are searched too; `sessions` in `sources` says the same."""
+    """Whether past sessions are searched too; the same as `sessions` in `sources`."""
 
 
 class RecallSettings(Settings):
     """Recall: add search results from memory to a message."""
 
     enabled: bool = key(True)
-    """Whether they do, in direct chats."""
+    """Whether recall is used, in direct chats."""
     timeout_ms: int = key(150, ge=1)
-    """How long a message waits for it, in milliseconds."""
+    """Time limit in milliseconds; the message waits for it."""
 
 
 class MemorySearchSettings(Settings):
     """How an agent's memory is indexed and searched."""
 
     enabled: bool = key(True)
-    """Whether there is an index."""
+    """Whether memory is indexed and searched."""
     sources: list[Literal["memory", "sessions"]] = key(["memory"])
-    """What is indexed: memory files, and past sessions."""
+    """Sources of the index: memory files and past sessions."""
     extra_paths: list[str] = key([])
-    """More Markdown files and folders."""
+    """Additional Markdown files and folders."""
     provider: Embedder = key("auto")
-    """The embedding provider; `auto` uses `remote` if that has a key or address, else the built-in model."""
+    """The embedding provider; `auto` uses `remote` if it has a key or URL, else the built-in model."""
     fallback: Embedder = key("none")
     """The embedding provider that is used if `provider` fails."""
     model: str | None = key(None)
-    """The embedding model; without it the provider's usual one."""
+    """The embedding model. Default: that of the provider."""
     remote: RemoteEmbedding = key(RemoteEmbedding)
-    """The endpoint that embeds texts."""
+    """The embedding endpoint."""
     local: LocalEmbedding = key(LocalEmbedding)
     """A model on this machine."""
     store: MemoryStore = key(MemoryStore)
-    """Where the index is."""
+    """Storage of the index."""
     chunking: ChunkingSettings = key(ChunkingSettings)
     """Chunking of files for the index."""
     sync: SyncSettings = key(SyncSettings)
-    """When the index is brought up to date."""
+    """When the index is updated."""
     query: QuerySettings = key(QuerySettings)
-    """What a search gives back."""
+    """Search results."""
     recall: RecallSettings = key(RecallSettings)
     """Recall: add search results from memory to a message."""
     cache: EmbeddingCache = key(EmbeddingCache)
-    """Whether embeddings are kept for texts that come again."""
+    """Cache of embeddings."""
     experimental: MemoryExperiments = key(MemoryExperiments)
-    """What is not settled yet."""
+    """Experimental settings."""
 
     def index_file(self, home: Path, agent: str) -> Path:
         """The database of an agent's index."""
@@ -236,16 +236,16 @@ class MemorySearchSettings(Settings):
 
 
 class ScopeMatch(Settings):
-    """Which sessions a rule is for."""
+    """Which sessions a rule applies to."""
 
     channel: str | None = key(None)
     """The channel."""
     chat_type: Literal["direct", "group", "channel"] | None = key(None)
     """The kind of chat."""
     key_prefix: str | None = key(None)
-    """How the session key starts, without the agent."""
+    """Prefix of the session key without the agent."""
     raw_key_prefix: str | None = key(None)
-    """How the whole session key starts."""
+    """Prefix of the whole session key."""
 
 
 class ScopeRule(Settings):
@@ -258,23 +258,23 @@ class ScopeRule(Settings):
 
 
 class ScopeSettings(Settings):
-    """Which sessions may search memory; the first rule that fits decides."""
+    """Which sessions may search memory; the first matching rule decides."""
 
     default: Literal["allow", "deny"] = key("deny")
-    """What holds where no rule fits."""
+    """The decision if no rule matches."""
     rules: list[ScopeRule] = key([ScopeRule(match=ScopeMatch(chat_type="direct"))])
     """The rules."""
 
 
 class QmdPath(Settings):
-    """A folder that QMD indexes too."""
+    """An additional folder for QMD."""
 
     path: str = key(reload="restart")
     """The folder."""
     name: str | None = key(None, reload="restart")
-    """What the collection is called."""
+    """Name of the collection."""
     pattern: str = key("**/*.md", reload="restart")
-    """Which of its files."""
+    """Pattern of its files."""
 
 
 class QmdSessions(Settings):
@@ -283,72 +283,72 @@ class QmdSessions(Settings):
     enabled: bool = key(True, reload="restart")
     """Whether it does."""
     export_dir: str | None = key(None, reload="restart")
-    """Where sessions are written as Markdown, in a folder for each agent; without it inside the home."""
+    """Folder of the sessions exported as Markdown, with a subfolder for each agent. Default: in the home."""
     retention_days: int = key(30, reload="restart", ge=0)
-    """How long such a file is kept."""
+    """Retention time of exported sessions."""
 
 
 class QmdUpdate(Settings):
-    """When QMD brings its index up to date."""
+    """When QMD updates its index."""
 
     interval: Duration = key(timedelta(minutes=5), reload="restart")
-    """How often words are indexed; 0 is never."""
+    """Interval of updates; 0 means never."""
     debounce_ms: int = key(15_000, reload="restart", ge=0)
-    """How long changes are gathered, in milliseconds."""
+    """Delay after a change, in milliseconds."""
     on_boot: bool = key(True, reload="restart")
-    """Whether it happens when memory is opened."""
+    """Whether it is updated when memory is opened."""
     startup: Literal["off", "idle", "immediate"] = key("off", reload="restart")
-    """When a running Retinue opens it: when memory is first used, after a while, or at once."""
+    """When memory is opened: at its first use, after a delay, or at start."""
     startup_delay_ms: int = key(120_000, reload="restart", ge=0)
-    """How long `idle` waits, in milliseconds."""
+    """Delay of `idle` in milliseconds."""
     wait_for_boot_sync: bool = key(False, reload="restart")
-    """Whether the first message waits until that is done; else two seconds at most."""
+    """Whether the first message waits for the update; otherwise it waits at most two seconds."""
     embed_interval: Duration = key(timedelta(minutes=60), reload="restart")
-    """How often texts are embedded, where `searchMode` needs that; 0 is never."""
+    """Interval of embedding, if `searchMode` needs vectors; 0 means never."""
     command_timeout_ms: int = key(30_000, reload="restart", ge=1)
-    """How long a command may take, in milliseconds."""
+    """Time limit of a command in milliseconds."""
     update_timeout_ms: int = key(120_000, reload="restart", ge=1)
-    """How long indexing may take, in milliseconds."""
+    """Time limit of an update in milliseconds."""
     embed_timeout_ms: int = key(120_000, reload="restart", ge=1)
-    """How long embedding may take, in milliseconds."""
+    """Time limit of embedding in milliseconds."""
 
 
 class QmdLimits(Settings):
-    """What a search through QMD gives back."""
+    """Search results of QMD."""
 
     max_results: int = key(6, reload="restart", ge=1)
     """How many hits."""
     max_snippet_chars: int = key(700, reload="restart", ge=1)
     """Characters of each."""
     max_injected_chars: int = key(4_000, reload="restart", ge=1)
-    """Characters of all together."""
+    """Maximum characters of all results together."""
     timeout_ms: int = key(4_000, reload="restart", ge=1)
-    """How long a search may take, in milliseconds."""
+    """Time limit of a search in milliseconds."""
 
 
 class QmdSettings(Settings):
     """The QMD program as memory backend."""
 
     command: str = key("qmd", reload="restart")
-    """The program: a name to be found in PATH, or a full path."""
+    """The program: a name in PATH, or an absolute path."""
     search_mode: Literal["search", "vsearch", "query"] = key("search", reload="restart")
-    """Which of its searches: by words, which needs no model; by meaning; or both, judged by a model."""
+    """Search mode: text search, which needs no model; vector search; or both with reranking by a model."""
     include_default_memory: bool = key(True, reload="restart")
-    """Whether the workspace's memory files are indexed."""
+    """Whether the memory files of the workspace are indexed."""
     paths: list[QmdPath] = key([], reload="restart")
     """More folders."""
     sessions: QmdSessions = key(QmdSessions)
     """Whether QMD indexes past sessions."""
     update: QmdUpdate = key(QmdUpdate)
-    """When QMD brings its index up to date."""
+    """When QMD updates its index."""
     limits: QmdLimits = key(QmdLimits)
-    """What a search through QMD gives back."""
+    """Search results of QMD."""
     scope: ScopeSettings = key(ScopeSettings)
     """Which sessions may search memory."""
 
 
 class MemorySettings(Settings):
-    """Memory that all agents share settings for."""
+    """Memory settings that all agents share."""
 
     backend: Literal["builtin", "qmd"] = key("builtin", reload="restart")
     """The memory backend."""

@@ -15,7 +15,7 @@ TOOL_FAMILIES = {
     "web": "retinue.toolkit.web.tools:make_tools",
     "memory": "retinue.toolkit.memory:make_tools",
     "status": "retinue.toolkit.sessions.status:make_tools",
-    "company": "retinue.toolkit.sessions.company:make_tools",
+    "sessions": "retinue.toolkit.sessions.delegation:make_tools",
     "cron": "retinue.toolkit.cron:make_tools",
     "message": "retinue.toolkit.message:make_tools",
     "gateway": "retinue.toolkit.gateway:make_tools",

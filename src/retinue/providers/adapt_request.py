@@ -1,4 +1,4 @@
-"""Cutting a request to what a model can take: its senses, its limits, whether it calls tools."""
+"""Adapt a request to a model's input types, limits and tool support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE_OMITTED = "[image left out: this model reads only text]"
 
 
 class RequestOptions(Struct, frozen=True):
-    """How the operator wants a model asked; what is None is left as the request has it."""
+    """The operator's options for a model; None leaves the request's value."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -28,7 +28,7 @@ NO_OPTIONS = RequestOptions()
 
 
 def apply_options(request: ModelRequest, tuning: RequestOptions) -> ModelRequest:
-    """The request with what the operator set; the smaller limit on the answer holds."""
+    """Return the request with the operator's options; the smaller output limit applies."""
     limits = [limit for limit in (request.max_output, tuning.max_output) if limit]
     return replace(
         request,
@@ -41,12 +41,12 @@ def apply_options(request: ModelRequest, tuning: RequestOptions) -> ModelRequest
 
 
 def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
-    """The request that this model can answer; the same input always gives the same output."""
+    """Return the request in a form that this model supports; deterministic."""
     messages = request.messages
     if "image" not in info.inputs:
         messages = tuple(_without_pictures(message) for message in messages)
     if not info.tools:
-        messages = tuple(_told_in_words(message) for message in messages)
+        messages = tuple(_message_as_text(message) for message in messages)
     return replace(
         request,
         model=info.ref,
@@ -65,18 +65,18 @@ def _without_pictures(message: Message) -> Message:
     )
 
 
-def _told_in_words(message: Message) -> Message:
-    """A message for a model without tools: what was called and what came back is told as text."""
+def _message_as_text(message: Message) -> Message:
+    """Return a message for a model without tools: calls and results become text."""
     match message:
         case UserMessage():
             return message
         case ToolResult():
             return UserMessage((Text(f"[{message.tool} returned]\n"), *message.content), trust=message.trust)
         case AssistantMessage():
-            return replace(message, content=tuple(_in_words(part) for part in message.content))
+            return replace(message, content=tuple(_part_as_text(part) for part in message.content))
         case _:
             assert_never(message)
 
 
-def _in_words(part: Text | Thinking | ToolCall) -> Text | Thinking:
+def _part_as_text(part: Text | Thinking | ToolCall) -> Text | Thinking:
     return Text(f"[called {part.name} {to_json(part.arguments)}]") if isinstance(part, ToolCall) else part

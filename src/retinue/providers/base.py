@@ -1,4 +1,4 @@
-"""What a provider is: a stream of model events from one endpoint."""
+"""The provider interface: a stream of model events from one endpoint."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from retinue.providers.settings import Api, CompatSettings
 
 CredentialKind = Literal["api_key", "token"]
 Describe = Callable[[ModelRef], ModelInfo]
-"""What is known of a model."""
+"""Returns the known facts of a model."""
 
 
 class Credential(Struct, frozen=True):
-    """A key or token, and the profile it came from; its text never shows the secret."""
+    """A key or token, and its profile; its `repr` never shows the secret."""
 
     profile: str
     secret: str
@@ -29,9 +29,9 @@ class Credential(Struct, frozen=True):
 
 
 class Timeouts(Struct, frozen=True):
-    """How long a call may take, in seconds.
+    """Time limits of a call, in seconds.
 
-    `idle` counts from one piece of the answer to the next: bytes that carry nothing do not keep a call alive.
+    `idle` is the time between two pieces of the answer: bytes without content do not extend it.
     """
 
     connect: float = 15.0
@@ -40,7 +40,7 @@ class Timeouts(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True):
-    """Where a provider's models are served and how to speak to it."""
+    """The address, protocol and options of a provider."""
 
     provider: str
     api: Api
@@ -54,11 +54,11 @@ class Endpoint(Struct, frozen=True):
     models_dir: Path | None = None
 
     def __repr__(self) -> str:
-        # Headers may hold API keys.
+        # Headers may contain API keys.
         return f"Endpoint(provider={self.provider!r}, api={self.api!r}, base_url={self.base_url!r}, auth={self.auth!r})"
 
     def compat_of(self, model: str) -> CompatSettings:
-        """The endpoint's peculiarities, with the model's own in front."""
+        """Return the endpoint's compatibility settings, overridden by the model's."""
         own = self.model_compat.get(model)
         if own is None:
             return self.compat
@@ -67,7 +67,7 @@ class Endpoint(Struct, frozen=True):
 
 
 class Provider(Protocol):
-    """A way to reach models.
+    """An interface to models.
 
     `stream` never raises for a failure of the model, the network or the endpoint: the last event is exactly one
     `ModelFinished` or `ModelFailed`. Cancelling the task, or closing the iterator, closes the connection.

@@ -1,4 +1,4 @@
-"""What is known of models: windows, prices, senses. The configuration corrects and extends it."""
+"""The model catalogue: context windows, prices, input types. The configuration overrides and extends it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
-from retinue.providers.local.gguf import LARGEST_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
+from retinue.providers.local.gguf import MAX_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
 from retinue.providers.settings import ModelSettings, ModelsSettings
 from retinue.providers.vendors import canonical_provider, settings_of
 
@@ -22,7 +22,7 @@ SEES = frozenset({"text", "image"})
 
 
 class Known(Struct, frozen=True):
-    """A family of models, by how their names begin; the longest beginning that fits decides."""
+    """A family of models, identified by the prefix of their names; the longest matching prefix applies."""
 
     prefix: str
     window: int
@@ -33,7 +33,7 @@ class Known(Struct, frozen=True):
 
 
 def _claude(prefix: str, window: int, max_output: int, read: float, write: float) -> Known:
-    """Anthropic charges a quarter more for what it writes to its cache and a tenth for what it reads from it."""
+    """Return Anthropic's prices: cache writes cost 125 % of the input price, cache reads 10 %."""
     return Known(prefix, window, max_output, Price(read, write, round(read * 0.1, 4), round(read * 1.25, 4)))
 
 
@@ -101,7 +101,7 @@ FAMILIES: dict[str, tuple[Known, ...]] = {
         Known("deepseek-reasoner", 128_000, 64_000, inputs=TEXT),
     ),
     "xai": (Known("grok-", 256_000, 32_768),),
-    # A server of one's own: what fits depends on how it was started, so the guess is low.
+    # A self-hosted server: its context depends on how it was started, so the default is low.
     "ollama": (Known("", 32_768, 8_192, inputs=TEXT, reasoning=False),),
     "llamacpp": (Known("", 32_768, 8_192, inputs=TEXT, reasoning=False),),
 }
@@ -110,7 +110,7 @@ _VENDOR_FOLDERS = {"meta-llama": "", "x-ai": "xai", "mistralai": "mistral"}
 
 
 def cost_of(usage: Usage, price: Price) -> float:
-    """What a call cost, in US dollars."""
+    """Return the cost of a call in US dollars."""
     return (
         usage.input * price.input
         + usage.output * price.output
@@ -120,20 +120,20 @@ def cost_of(usage: Usage, price: Price) -> float:
 
 
 class ModelCatalog:
-    """Answers what is known of any model, known or not."""
+    """Describes any model, known or unknown."""
 
     def __init__(self, settings: ModelsSettings | None = None, models_dir: Path | None = None) -> None:
         self._settings = settings or ModelsSettings()
         self._models_dir = models_dir
 
     def describe(self, ref: ModelRef) -> ModelInfo:
-        """What is known of a model; an unknown one gets a window of 200,000 tokens."""
+        """Return the facts of a model; an unknown one gets a context window of 200,000 tokens."""
         known = self._from_file(ref) if canonical_provider(ref.provider) == "local" else _from_families(ref)
         configured = self._configured(ref)
         return _corrected(known, configured) if configured else known
 
     def listed(self, provider: str) -> tuple[ModelRef, ...]:
-        """The models of a provider that have a name here: configured ones first."""
+        """Return the named models of a provider, configured ones first."""
         settings, provider = settings_of(self._settings, provider), canonical_provider(provider)
         names = [model.id for model in settings.models] if settings else []
         if provider == "local" and self._models_dir:
@@ -159,7 +159,7 @@ class ModelCatalog:
             facts = _facts(path, path.stat().st_mtime_ns)
         except (ModelError, OSError):
             return info
-        window = min(facts.window or info.window, LARGEST_WINDOW)
+        window = min(facts.window or info.window, MAX_WINDOW)
         return replace(info, window=window, max_output=max(512, window // 4), tools=facts.calls_tools)
 
 

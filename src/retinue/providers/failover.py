@@ -1,6 +1,6 @@
-"""Trying again elsewhere: the next credential, then the next model, until one answers.
+"""Failover: try the next credential, then the next model, until one answers.
 
-What a person has already read is never answered a second time: once words were shown, a failure stays a failure.
+After text was shown to the person, a failure is final: the answer is not started again.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]
 OnFallback = Callable[[str], Awaitable[None]]
-"""Tells the person that another model answers."""
+"""Notifies the person that another model answers."""
 
 PROFILES_PER_MODEL = 2
-LONGEST_WAIT = 60.0
+MAX_RETRY_AFTER_SECONDS = 60.0
 CHARS_PER_TOKEN = 6
-"""More than any text has on average: an answer longer than this many for each token of the window is no answer."""
+"""More than any text has on average: an answer with more characters per token of the window is cut off."""
 TOO_LONG = "the answer was longer than the model's whole window, so it was stopped"
-# With another model at hand one quick retry is enough; the last one is worth some patience.
-QUICK_RETRIES = (1.0,)
-PATIENT_RETRIES = (2.5, 5.0, 10.0, 20.0, 30.0)
+# If another model is available, one quick retry is enough; the last one is retried longer.
+SHORT_RETRY_DELAYS = (1.0,)
+LONG_RETRY_DELAYS = (2.5, 5.0, 10.0, 20.0, 30.0)
 
-_PASSING = frozenset({Failure.OVERLOADED, Failure.CONNECTION, Failure.SERVER, Failure.EMPTY})
+_TEMPORARY = frozenset({Failure.OVERLOADED, Failure.CONNECTION, Failure.SERVER, Failure.EMPTY})
 _ROTATES = frozenset({Failure.AUTH, Failure.BILLING, Failure.RATE_LIMIT})
 _FINAL = frozenset({Failure.OVERFLOW, Failure.FORMAT})
 
@@ -67,7 +67,7 @@ _WORDS = {
 
 
 class OpenProviders(Protocol):
-    """Where adapters come from."""
+    """Opens the adapters of providers."""
 
     def __getitem__(self, provider: str) -> Provider: ...
 
@@ -75,7 +75,7 @@ class OpenProviders(Protocol):
 
 
 class Attempt(Struct, frozen=True):
-    """A model and the credential to ask it with; None where it needs none."""
+    """A model and its credential; None if it needs none."""
 
     ref: ModelRef
     profile: Profile | None
@@ -84,30 +84,30 @@ class Attempt(Struct, frozen=True):
         return f"{self.ref} ({self.profile.id})" if self.profile else str(self.ref)
 
 
-class _Patience(Struct, frozen=True):
-    """How often the same attempt is made again. A rate limit is waited out only where no other credential is left."""
+class _RetryPolicy(Struct, frozen=True):
+    """The retries of one attempt. A rate limit is waited for only if no other credential is left."""
 
     delays: Sequence[float]
     waits_out_limits: bool
 
     def pause(self, failure: ModelFailed, delay: float) -> float | None:
-        """How long to wait before the next try; None where waiting would not help."""
-        wish = failure.retry_after or 0.0
-        passing = failure.reason in _PASSING or (
-            self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and wish > 0
+        """Return the delay before the next retry; None if retrying does not help."""
+        requested = failure.retry_after or 0.0
+        temporary = failure.reason in _TEMPORARY or (
+            self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and requested > 0
         )
-        return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
+        return max(delay, requested) if temporary and requested <= MAX_RETRY_AFTER_SECONDS else None
 
 
-class _Story(Struct):
-    """What happened so far in one request."""
+class _RequestProgress(Struct):
+    """The progress of one request."""
 
     failures: list[tuple[str, ModelFailed]] = field(default_factory=list)
     words_shown: bool = False
 
 
 class Failover:
-    """Answers a request with the first model of a chain that can."""
+    """Answers a request with the first model of a chain that works."""
 
     def __init__(
         self,
@@ -116,16 +116,16 @@ class Failover:
         describe: Callable[[ModelRef], ModelInfo],
         sleep: Sleep,
         *,
-        patience: Sequence[float] = PATIENT_RETRIES,
+        retries: Sequence[float] = LONG_RETRY_DELAYS,
         tuning: Callable[[ModelRef], RequestOptions] = lambda ref: NO_OPTIONS,
         redact: Callable[[str], str] = str,
     ) -> None:
-        """`tuning` says how the operator wants each model asked; `redact` removes secrets from error messages."""
+        """`tuning` returns the operator's options for each model; `redact` removes secrets from error messages."""
         self._providers = providers
         self._credentials = credentials
         self._describe = describe
         self._sleep = sleep
-        self._patience = patience
+        self._retry_delays = retries
         self._tuning = tuning
         self._redact = redact
 
@@ -136,26 +136,26 @@ class Failover:
         on_fallback: OnFallback | None = None,
         failures: list[tuple[str, ModelFailed]] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Stream from the first model that answers; keeps the contract of `Provider.stream`.
+        """Stream from the first model that answers, with the contract of `Provider.stream`.
 
-        Every attempt that failed is added to `failures`, by its name.
+        Every failed attempt is added to `failures`, by its name.
         """
-        story = _Story([] if failures is None else failures)
+        progress = _RequestProgress([] if failures is None else failures)
         models = list(dict.fromkeys(chain)) or [request.model]
-        attempts = self._plan(models, story)
+        attempts = self._plan(models, progress)
         asked: ModelRef | None = None
         blocked: set[ModelRef] = set()
         for position, attempt in enumerate(attempts):
             if attempt.ref in blocked:
                 continue
             if on_fallback and attempt.ref != (asked or models[0]):
-                await on_fallback(self._redact(_fallback_notice(asked or models[0], attempt.ref, story)))
+                await on_fallback(self._redact(_fallback_notice(asked or models[0], attempt.ref, progress)))
             asked = attempt.ref
             ending: ModelFailed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
-            delays = self._patience if is_last else QUICK_RETRIES
-            patience = _Patience(delays, waits_out_limits=is_last and position == len(attempts) - 1)
-            async with aclosing(self._try(attempt, request, story, patience)) as events:
+            delays = self._retry_delays if is_last else SHORT_RETRY_DELAYS
+            retries = _RetryPolicy(delays, waits_out_limits=is_last and position == len(attempts) - 1)
+            async with aclosing(self._try(attempt, request, progress, retries)) as events:
                 async for event in events:
                     if isinstance(event, ModelFailed):
                         ending = event
@@ -163,53 +163,57 @@ class Failover:
                         yield event
             if ending is None:
                 return
-            if story.words_shown or ending.reason in _FINAL:
+            if progress.words_shown or ending.reason in _FINAL:
                 yield self._without_secrets(ending)
                 return
             if ending.reason not in _ROTATES:
                 blocked.add(attempt.ref)
-        yield self._without_secrets(_sum_up(story))
+        yield self._without_secrets(_combine_failures(progress))
 
     def _without_secrets(self, failure: ModelFailed) -> ModelFailed:
-        """The failure as it may be shown; an endpoint can repeat a secret in its error message."""
+        """Return the failure without secrets; an endpoint can repeat a secret in its error message."""
         return replace(failure, detail=self._redact(failure.detail))
 
-    def _plan(self, models: Sequence[ModelRef], story: _Story) -> list[Attempt]:
-        """What to try, in order. Resting credentials are left out, but never all of them: the soonest is asked."""
+    def _plan(self, models: Sequence[ModelRef], progress: _RequestProgress) -> list[Attempt]:
+        """Return the attempts in order.
+
+        Credentials in cooldown are skipped, unless all are: then the first to end is used.
+        """
         ready: list[Attempt] = []
-        resting: list[tuple[datetime, Attempt]] = []
+        cooling_down: list[tuple[datetime, Attempt]] = []
         for ref in models:
             try:
                 needs_key = self._providers.endpoint(ref.provider).auth != "none"
             except ConfigError as error:
-                story.failures.append((str(ref), ModelFailed(Failure.NOT_FOUND, str(error))))
+                progress.failures.append((str(ref), ModelFailed(Failure.NOT_FOUND, str(error))))
                 continue
             if not needs_key:
                 ready.append(Attempt(ref, None))
                 continue
             profiles = self._credentials.profiles(ref.provider)
             if not profiles and find_vendor(ref.provider) is None:
-                # An endpoint of the operator's own, without a key in sight, is taken to need none.
+                # A configured endpoint without a key is assumed to need none.
                 ready.append(Attempt(ref, None))
             elif not profiles:
-                detail = f"there is no credential for '{ref.provider}'. {self._credentials.how_to_add(ref.provider)}"
-                story.failures.append((str(ref), ModelFailed(Failure.AUTH, detail)))
-            rests = [
-                (self._credentials.resting_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles
+                hint = self._credentials.describe_how_to_add(ref.provider)
+                detail = f"there is no credential for '{ref.provider}'. {hint}"
+                progress.failures.append((str(ref), ModelFailed(Failure.AUTH, detail)))
+            cooldowns = [
+                (self._credentials.cooldown_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles
             ]
-            ready += [attempt for until, attempt in rests if until is None][:PROFILES_PER_MODEL]
-            resting += [(until, attempt) for until, attempt in rests if until is not None]
-        if not ready and resting:
-            return [min(resting, key=lambda pair: pair[0])[1]]
+            ready += [attempt for until, attempt in cooldowns if until is None][:PROFILES_PER_MODEL]
+            cooling_down += [(until, attempt) for until, attempt in cooldowns if until is not None]
+        if not ready and cooling_down:
+            return [min(cooling_down, key=lambda pair: pair[0])[1]]
         return ready
 
     async def _try(
-        self, attempt: Attempt, request: ModelRequest, story: _Story, patience: _Patience
+        self, attempt: Attempt, request: ModelRequest, progress: _RequestProgress, retries: _RetryPolicy
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One model with one credential, again after a pause while the failure is a passing one."""
+        """Try one model with one credential, with retries while the failure is temporary."""
         info = self._describe(attempt.ref)
         fitted = adapt_request(apply_options(request, self._tuning(attempt.ref)), info)
-        for delay in (*patience.delays, None):
+        for delay in (*retries.delays, None):
             failure: ModelFailed | None = None
             room = info.window * CHARS_PER_TOKEN
             async with _closing(await self._open(attempt, fitted)) as events:
@@ -218,12 +222,12 @@ class Failover:
                         case ModelFailed():
                             failure = event
                         case ModelFinished(message):
-                            self._note_success(attempt)
+                            self._record_success(attempt)
                             usage = replace(message.usage, cost=cost_of(message.usage, info.price))
                             yield ModelFinished(replace(message, usage=usage))
                             return
                         case _:
-                            story.words_shown |= isinstance(event, ModelTextDelta) and bool(event.text)
+                            progress.words_shown |= isinstance(event, ModelTextDelta) and bool(event.text)
                             yield event
                             room -= _length(event)
                     if room < 0:
@@ -231,27 +235,27 @@ class Failover:
                         break
             if failure is None:
                 failure = ModelFailed(Failure.EMPTY, "the stream ended without a final event")
-            pause = None if story.words_shown or delay is None else patience.pause(failure, delay)
+            pause = None if progress.words_shown or delay is None else retries.pause(failure, delay)
             if pause is None:
-                self._note_failure(attempt, failure, story)
+                self._record_failure(attempt, failure, progress)
                 yield failure
                 return
             await self._sleep(pause)
 
     async def _open(self, attempt: Attempt, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """The stream of one attempt; nothing is sent before it is read."""
+        """Return the stream of one attempt; nothing is sent before it is read."""
         try:
             credential = await self._credentials.open(attempt.profile) if attempt.profile else None
             return self._providers[attempt.ref.provider].stream(request, credential)
         except ConfigError as error:
             return _failed_stream(ModelFailed(Failure.AUTH, str(error)))
 
-    def _note_success(self, attempt: Attempt) -> None:
+    def _record_success(self, attempt: Attempt) -> None:
         if attempt.profile:
             self._credentials.succeeded(attempt.profile, attempt.ref.model)
 
-    def _note_failure(self, attempt: Attempt, failure: ModelFailed, story: _Story) -> None:
-        story.failures.append((str(attempt), failure))
+    def _record_failure(self, attempt: Attempt, failure: ModelFailed, progress: _RequestProgress) -> None:
+        progress.failures.append((str(attempt), failure))
         if attempt.profile:
             self._credentials.failed(attempt.profile, attempt.ref.model, failure)
 
@@ -266,7 +270,7 @@ async def _failed_stream(failure: ModelFailed) -> AsyncGenerator[ModelEvent, Non
 
 @asynccontextmanager
 async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
-    """Close a stream at the end where it can be closed, so that its connection does not outlive it."""
+    """Close a stream at the end of the block if it can be closed, so that its connection does not outlive it."""
     try:
         yield events
     finally:
@@ -274,19 +278,19 @@ async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIte
             await events.aclose()
 
 
-def _fallback_notice(before: ModelRef, now: ModelRef, story: _Story) -> str:
-    told = [failure for name, failure in story.failures if name.startswith(str(before))]
-    why = _WORDS[told[-1].reason] if told else "its credentials are resting after earlier failures"
+def _fallback_notice(before: ModelRef, now: ModelRef, progress: _RequestProgress) -> str:
+    details = [failure for name, failure in progress.failures if name.startswith(str(before))]
+    why = _WORDS[details[-1].reason] if details else "its credentials are in cooldown after earlier failures"
     return f"{before} cannot answer now ({why}); {now} answers instead."
 
 
-def _sum_up(story: _Story) -> ModelFailed:
-    """One failure for all: the first one's reason, every attempt told."""
-    if not story.failures:
+def _combine_failures(progress: _RequestProgress) -> ModelFailed:
+    """Combine all failures into one: the first one's reason, and the details of every attempt."""
+    if not progress.failures:
         return ModelFailed(Failure.NOT_FOUND, "no model is configured. Choose one: retinue models set <provider/model>")
-    name, first = story.failures[0]
-    if len(story.failures) == 1:
+    name, first = progress.failures[0]
+    if len(progress.failures) == 1:
         return replace(first, detail=f"{name}: {first.detail}")
-    told = "\n".join(f"- {name}: {_WORDS[failure.reason]}: {failure.detail}" for name, failure in story.failures)
-    waits = [failure.retry_after for _, failure in story.failures if failure.retry_after is not None]
-    return ModelFailed(first.reason, f"no model could answer:\n{told}", min(waits, default=None), first.partial)
+    details = "\n".join(f"- {name}: {_WORDS[failure.reason]}: {failure.detail}" for name, failure in progress.failures)
+    waits = [failure.retry_after for _, failure in progress.failures if failure.retry_after is not None]
+    return ModelFailed(first.reason, f"no model could answer:\n{details}", min(waits, default=None), first.partial)

@@ -1,4 +1,4 @@
-"""Why a model call failed: one table from status codes and words to `Failure`."""
+"""Classification of failed model calls: a table from status codes and texts to `Failure`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from retinue.core.errors import ModelError
 from retinue.core.model import Failure
 from retinue.security.redaction import Redactor
 
-LONGEST_DETAIL = 600
-LONGEST_READ = 8_000
-"""So much of what an endpoint complains is looked at: patterns would take their time with more."""
-LONGEST_WAIT = 3600.0
+MAX_DETAIL_CHARS = 600
+MAX_READ_CHARS = 8_000
+"""Only this much of an error message is searched, because patterns are slow on long texts."""
+MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 class CallFailed(ModelError):
-    """Ends a call from inside an adapter; it becomes the stream's `ModelFailed` event and travels no further."""
+    """Ends a call inside an adapter; it becomes the stream's `ModelFailed` event."""
 
     def __init__(self, reason: Failure, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -32,7 +32,7 @@ class CallFailed(ModelError):
 
 
 class FailureSign(Struct, frozen=True):
-    """A failure is recognised by its status, by its words, or by both where both are given."""
+    """A failure is recognised by its status, by its text, or by both if both are given."""
 
     reason: Failure
     statuses: frozenset[int] = frozenset()
@@ -52,8 +52,8 @@ def _statuses(*codes: int) -> frozenset[int]:
     return frozenset(codes)
 
 
-# The first sign that fits decides. Words stand before bare codes because several providers answer 400 to everything,
-# and a rate limit counted in tokens must not look like a prompt that is too long.
+# The first matching sign applies. Texts precede status codes because several providers answer 400 to everything,
+# and a rate limit counted in tokens must not be classified as a prompt that is too long.
 SIGNS: tuple[FailureSign, ...] = (
     FailureSign(
         Failure.BILLING,
@@ -122,23 +122,23 @@ SIGNS: tuple[FailureSign, ...] = (
 
 
 def classify(status: int | None, text: str) -> Failure:
-    """The kind of a failure that an endpoint reported; `status` is None for an error inside a stream."""
+    """Return the kind of a failure that an endpoint reported; `status` is None for an error inside a stream."""
     return next((sign.reason for sign in SIGNS if sign.fits(status, text)), Failure.UNKNOWN)
 
 
 def failure_from_response(
     status: int | None, body: str, headers: Mapping[str, str] | None = None, *, secret: str | None = None
 ) -> CallFailed:
-    """The failure that an endpoint's error answer means; its detail is safe to show."""
-    message, body = _message_of(body), body[:LONGEST_READ]
+    """Return the failure of an error response; its detail is safe to show."""
+    message, body = _message_of(body), body[:MAX_READ_CHARS]
     detail = f"{status}: {message}" if status is not None else message
     hidden = Redactor([secret] if secret else []).redact(detail)
-    short = hidden if len(hidden) <= LONGEST_DETAIL else hidden[: LONGEST_DETAIL - 1] + "…"
+    short = hidden if len(hidden) <= MAX_DETAIL_CHARS else hidden[: MAX_DETAIL_CHARS - 1] + "…"
     return CallFailed(classify(status, body), short, retry_after(headers or {}, body))
 
 
 def _message_of(body: str) -> str:
-    """The sentence for people in an error body: most providers put it under `error.message`."""
+    """Return the message in an error body: most providers put it under `error.message`."""
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -155,8 +155,8 @@ def _message_of(body: str) -> str:
 
 
 def _plain(body: str) -> str:
-    """A body without a structure that we know, on one line; of a web page its title says the most."""
-    body = body[:LONGEST_READ]
+    """Return a body of unknown structure on one line; for an HTML page, its title."""
+    body = body[:MAX_READ_CHARS]
     if _PAGE.match(body):
         from html import unescape
 
@@ -172,14 +172,14 @@ _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 
 
 def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
-    """How long the endpoint asks to wait, in seconds."""
+    """Return the delay that the endpoint asks for, in seconds."""
     lowered = {name.lower(): value for name, value in headers.items()}
     seconds = _number(lowered.get("retry-after-ms"), 0.001) or _number(lowered.get("retry-after"), 1.0)
     if seconds is None and "retry-after" in lowered:
         seconds = _until_date(lowered["retry-after"], lowered.get("date"))
     if seconds is None and (found := _RETRY_DELAY.search(body)):
         seconds = float(found[1])
-    return None if seconds is None else min(max(seconds, 0.0), LONGEST_WAIT)
+    return None if seconds is None else min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 def _number(text: str | None, scale: float) -> float | None:
@@ -191,7 +191,7 @@ def _number(text: str | None, scale: float) -> float | None:
 
 
 def _until_date(then: str, now: str | None) -> float | None:
-    """Seconds between two HTTP dates; the server's own `Date` is the reference, so no clock of ours is asked."""
+    """Return the seconds between two HTTP dates, relative to the server's `Date`, so the local clock is not used."""
     try:
         return (parsedate_to_datetime(then) - parsedate_to_datetime(now or "")).total_seconds()
     except (ValueError, TypeError, OverflowError):

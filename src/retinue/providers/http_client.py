@@ -1,8 +1,8 @@
-"""The HTTP client that every adapter uses, with the rules for endpoints that the operator configured.
+"""The HTTP client of all adapters, with the network policy for configured endpoints.
 
-An endpoint may be private, but never link-local or a cloud's metadata service, and it cannot redirect us elsewhere.
-The address that was checked is the address that is dialled; proxies of the environment are not used. What comes back is
-bounded and must be UTF-8; a body that breaks this ends the call.
+An endpoint may be private, but never link-local or a cloud metadata service, and redirects are not followed. The client
+connects only to the checked address; proxy variables of the environment are ignored. Responses are limited in size and
+must be UTF-8; a body that violates this ends the call.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from retinue.security.network import (
     parse_url,
 )
 
-LONGEST_LINE = 8 * 1024 * 1024
-LONGEST_BODY = 64 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 def check_endpoint(url: str) -> str:
-    """The address without a trailing slash; raises `ConfigError` where it can never be used."""
+    """Return the address without a trailing slash; raise `ConfigError` if it can never be used."""
     try:
         parsed = parse_url(url)
         host = parsed.raw_host.decode("ascii")
@@ -51,20 +51,20 @@ def check_endpoint(url: str) -> str:
 def open_client(
     timeouts: Timeouts, headers: Mapping[str, str] | None = None, *, text: bool = True
 ) -> httpx2.AsyncClient:
-    """A client for one endpoint; whoever opens it closes it. Without `text` the bodies may be of any kind and size."""
+    """Return a client for one endpoint; the caller closes it. Without `text`, any type and size of body is accepted."""
     return httpx2.AsyncClient(
         transport=EndpointTransport(OPERATOR),
         trust_env=False,
         follow_redirects=False,
         timeout=httpx2.Timeout(timeouts.idle, connect=timeouts.connect),
-        # An identity encoding makes the limits below hold for what is read, not for what was compressed.
+        # With an identity encoding, the limits below apply to the content, not to compressed data.
         headers={"User-Agent": f"retinue/{__version__}", "Accept-Encoding": "identity", **(headers or {})},
         event_hooks={"response": [_bound_headers, _bound_body] if text else [_bound_headers]},
     )
 
 
 class EndpointTransport(CheckedTransport):
-    """Dials only checked addresses; a refusal fails the call as every other trouble with the connection does."""
+    """Connects only to checked addresses; a refusal fails the call like any other connection error."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -77,7 +77,7 @@ async def _bound_headers(response: httpx2.Response) -> None:
     if header_bytes(response) > MAX_HEADER_BYTES:
         raise CallFailed(Failure.SERVER, f"the endpoint sent more than {MAX_HEADER_BYTES} bytes of headers")
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise CallFailed(Failure.SERVER, "the endpoint compressed its answer, which it was asked not to do")
+        raise CallFailed(Failure.SERVER, "the endpoint compressed its answer although the request did not allow it")
 
 
 async def _bound_body(response: httpx2.Response) -> None:
@@ -100,23 +100,23 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class BodyLimits:
-    """Measures a body as it arrives; raises `CallFailed` at the first byte that breaks a rule."""
+    """Checks a body as it arrives; raises `CallFailed` at the first byte that violates a limit."""
 
-    def __init__(self, longest_line: int = LONGEST_LINE, longest_body: int = LONGEST_BODY) -> None:
-        self._longest_line = longest_line
-        self._longest_body = longest_body
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._max_body_bytes = max_body_bytes
         self._line = 0
         self._body = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def measure(self, chunk: bytes) -> None:
         self._body += len(chunk)
-        if self._body > self._longest_body:
-            raise CallFailed(Failure.SERVER, f"the endpoint sent more than {self._longest_body} bytes")
+        if self._body > self._max_body_bytes:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent more than {self._max_body_bytes} bytes")
         first, *rest = chunk.split(b"\n")
         self._line += len(first)
-        if max(self._line, *map(len, rest), 0) > self._longest_line:
-            raise CallFailed(Failure.SERVER, f"the endpoint sent a line of more than {self._longest_line} bytes")
+        if max(self._line, *map(len, rest), 0) > self._max_line_bytes:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent a line of more than {self._max_line_bytes} bytes")
         if rest:
             self._line = len(rest[-1])
         try:

@@ -1,4 +1,4 @@
-"""Which model: from what people write to a full name, and from nothing at all to a good choice."""
+"""Model selection: resolves the names that people write, and selects a default model."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class ChosenModel(Struct, frozen=True):
     how_to_change: str = HOW_TO_CHANGE
     base_url: str | None = None
     fallbacks: tuple[str, ...] | None = None
-    """What is tried after it instead of the agent's own fallbacks."""
+    """Models to try after it, instead of the agent's own fallbacks."""
     pinned: bool = False
-    """Whether it was chosen for this conversation, so that no other model may answer in its place."""
+    """Whether it was chosen for this conversation, so that no other model may answer instead."""
 
 
 class LocalServers:
-    """Where model servers on this machine may be found, and how to ask them."""
+    """The addresses of model servers on this machine, and how to query them."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class LocalServers:
 
 
 def known_aliases(configured: Mapping[str, str], providers: Iterable[str]) -> dict[str, str]:
-    """Short names for models: the configured ones, and the built-in ones of providers that can be used."""
+    """Return the aliases of models: the configured ones, and the built-in ones of usable providers."""
     usable = frozenset(map(canonical_provider, providers))
     built_in = {name: ref for name, ref in BUILT_IN_ALIASES.items() if ref.partition("/")[0] in usable}
     return built_in | {name.lower(): ref for name, ref in configured.items()}
 
 
 def resolve_ref(text: str, aliases: Mapping[str, str], default_provider: str | None = None) -> ModelRef:
-    """The model that a person means: a full name, an alias, or a bare name of the default provider."""
+    """Resolve a model name: a full name, an alias, or a bare name of the default provider."""
     name = text.strip()
     if name.lower() in aliases:
         name = aliases[name.lower()]
@@ -82,7 +82,9 @@ def resolve_ref(text: str, aliases: Mapping[str, str], default_provider: str | N
         return ModelRef(default_provider, name)
     near = difflib.get_close_matches(text.strip().lower(), aliases, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"'{text}' is not a model. Write provider/model, as in anthropic/claude-sonnet-5-5.{hint}")
+    raise UsageError(
+        f"'{text}' is not a valid model name. Write provider/model, as in anthropic/claude-sonnet-5-5.{hint}"
+    )
 
 
 async def discover_model(
@@ -94,9 +96,9 @@ async def discover_model(
     servers: LocalServers | None = None,
     with_credentials: Iterable[str] = (),
 ) -> ChosenModel | None:
-    """The model to use: the configured one, else one whose key is at hand, else one on this machine.
+    """Select the model: the configured one, else one with an available key, else one on this machine.
 
-    None where there is none. `with_credentials` are providers that have a stored credential.
+    None if there is none. `with_credentials` are the providers that have a stored credential.
     """
     if configured:
         return ChosenModel(resolve_ref(configured, aliases), "it is configured")
@@ -132,7 +134,7 @@ async def _by_server(servers: LocalServers) -> ChosenModel | None:
 
 
 def _by_file(models_dir: Path) -> ChosenModel | None:
-    """The largest model file: among small models the larger one is the better one."""
+    """Return the largest model file: among small models the larger one is usually better."""
     files = sorted(list_model_files(models_dir), key=lambda path: path.stat().st_size, reverse=True)
     if not files:
         return None

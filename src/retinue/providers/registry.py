@@ -1,4 +1,4 @@
-"""The providers in use: which adapter speaks to which endpoint."""
+"""The provider registry: opens the adapter of each endpoint."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ADAPTERS: dict[str, str] = {
     "ollama": "retinue.providers.apis.openai_chat:make_provider",
     "local": "retinue.providers.local.llama_cpp:make_provider",
 }
-"""Adapters by protocol, as dotted names: nothing is imported before a model is used."""
+"""Adapters by protocol, as dotted names, so that they are imported only when used."""
 
 LOCAL_IDLE_SECONDS = 900.0
-"""A model on a processor may read a long prompt for minutes before its first word."""
+"""A local model may process a long prompt for minutes before its first token."""
 
 
 class Providers:
-    """Opens the adapter of a provider when it is first used, and closes all of them at the end."""
+    """Opens the adapter of a provider on first use, and closes all of them at the end."""
 
     def __init__(
         self,
@@ -47,19 +47,21 @@ class Providers:
         self.catalog = ModelCatalog(settings, models_dir)
 
     def __getitem__(self, provider: str) -> OwnedProvider:
-        """The provider of that id; raises `ConfigError` where nothing is known about it."""
+        """Return the provider with that id; raise `ConfigError` if it is unknown."""
         found = self._open.get(provider)
         if found is None:
             endpoint = self.endpoint(provider)
             target = self._adapters.get(endpoint.api)
             if target is None:
-                raise ConfigError(f"No adapter speaks '{endpoint.api}'. Known: {', '.join(sorted(self._adapters))}.")
+                raise ConfigError(
+                    f"The API '{endpoint.api}' is not supported. Supported: {', '.join(sorted(self._adapters))}."
+                )
             opened: OwnedProvider = Lazy(target).load()(endpoint)
             found = self._open[provider] = opened
         return found
 
     def endpoint(self, provider: str) -> Endpoint:
-        """Where a provider is and how to speak to it, from the configuration and what is built in."""
+        """Return the endpoint of a provider, from the configuration and built-in defaults."""
         found = self._endpoints.get(provider)
         if found is None:
             found = self._endpoints[provider] = self._describe(provider)
@@ -82,7 +84,7 @@ class Providers:
             base_url=_address(provider, api, base_url),
             describe=self.catalog.describe,
             headers={name: self._secrets.resolve(value) for name, value in configured.headers.items()},
-            auth=configured.auth or _usual_auth(vendor, configured),
+            auth=configured.auth or _default_auth(vendor, configured),
             timeouts=_timeouts(api, configured),
             compat=configured.compat or CompatSettings(),
             model_compat={model.id: model.compat for model in configured.models if model.compat},
@@ -90,7 +92,7 @@ class Providers:
         )
 
     def known(self) -> tuple[str, ...]:
-        """The ids of all providers that could be used."""
+        """Return the ids of all providers that can be used."""
         built_in = (vendor.id for vendor in VENDORS) if self._settings.mode == "merge" else ()
         return tuple(dict.fromkeys((*self._settings.providers, *built_in)))
 
@@ -108,12 +110,12 @@ def _address(provider: str, api: Api, base_url: str) -> str:
     from retinue.providers.http_client import check_endpoint
 
     checked = check_endpoint(base_url)
-    # Ollama's OpenAI-compatible endpoint lives one step below its own.
+    # Ollama's OpenAI-compatible endpoint is below its own.
     return checked if api != "ollama" or checked.endswith("/v1") else f"{checked}/v1"
 
 
-def _usual_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
-    """Servers of one's own ask for no key unless one is configured."""
+def _default_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
+    """Return the default auth mode: self-hosted servers need no key unless one is configured."""
     open_door = vendor is not None and not vendor.variables and not settings.api_key
     return "none" if open_door else "api-key"
 

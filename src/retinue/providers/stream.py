@@ -1,4 +1,4 @@
-"""From pieces to a message: the part of streaming that is the same for every provider."""
+"""Assembly of streamed pieces into a message, shared by all providers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 Delta = ModelTextDelta | ModelReasoningDelta | ModelCallDelta
 Source = Callable[["Draft"], AsyncGenerator[Delta, None]]
-"""Fills a draft and tells each piece as it comes. It may raise anything."""
+"""Fills a draft and yields each event as it arrives. It may raise any exception."""
 
-MOST_TOKENS = 2**40
-"""No count that a provider states can be larger."""
+MAX_TOKEN_COUNT = 2**40
+"""The maximum plausible token count."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile("[\ud800-\udbff]\\Z")
@@ -57,7 +57,7 @@ class _Block(Struct):
 
 
 class Draft:
-    """An answer as far as it has arrived. `stop` stays None until the provider said that the answer is complete."""
+    """An answer as far as it has arrived. `stop` is None until the provider marks the answer as complete."""
 
     def __init__(self, request: ModelRequest, new_id: IdFactory = random_id) -> None:
         self._model = str(request.model)
@@ -68,7 +68,7 @@ class Draft:
         self.stop: StopReason | None = None
 
     def say(self, text: str, key: object = None) -> ModelTextDelta | None:
-        """More words; None where there is nothing to show yet."""
+        """Add text; return None if there is nothing to show yet."""
         text = self._whole(text, "text")
         if not text:
             return None
@@ -76,27 +76,27 @@ class Draft:
         return ModelTextDelta(text)
 
     def think(self, text: str, key: object = None) -> ModelReasoningDelta | None:
-        """More reasoning; a block without words is kept, for its signature may follow."""
+        """Add reasoning; an empty block is kept, because its signature may follow."""
         text = self._whole(text, "thinking")
         self._block("thinking", key).pieces.append(text)
         return ModelReasoningDelta(text) if text else None
 
     def sign(self, signature: str, key: object = None) -> None:
-        """The provider's proof for the reasoning block."""
+        """Set the provider's signature of the reasoning block."""
         self._block("thinking", key).signature += signature
 
     def redact(self, data: str) -> None:
-        """Reasoning that the provider keeps secret but wants back."""
+        """Add encrypted reasoning, which the provider requires back."""
         self._blocks.append(_Block("redacted", signature=data))
 
     def call(
         self, key: object, *, call_id: str = "", name: str = "", arguments: str = "", signature: str = ""
     ) -> ModelCallDelta | None:
-        """More of a tool call; calls are told apart by `key`."""
+        """Add to a tool call; calls are distinguished by `key`."""
         found = next((block for block in reversed(self._blocks) if block.kind == "call" and block.key == key), None)
-        # Some servers number every call the same; a new id with a name begins a new call all the same.
+        # Some servers give every call the same index; a new id with a name starts a new call nevertheless.
         if found is None or (name and call_id and found.id != call_id):
-            # Some providers give calls no id; a result needs one to belong to its call.
+            # Some providers give calls no id; a result needs one to refer to its call.
             found = _Block("call", key, id=call_id or f"call_{self._new_id()}")
             self._blocks.append(found)
         found.name = found.name or name
@@ -109,21 +109,21 @@ class Draft:
         return ModelCallDelta(index, found.name, arguments)
 
     def has_arguments(self, key: object) -> bool:
-        """Whether anything has arrived of what a call is given."""
+        """Return whether any arguments of a call have arrived."""
         return any(block.kind == "call" and block.key == key and block.pieces for block in self._blocks)
 
     def message(self) -> AssistantMessage:
-        """What has arrived so far."""
-        parts = _tell_calls_apart([part for block in self._blocks if (part := _part(block)) is not None])
+        """Return the message as far as it has arrived."""
+        parts = _make_call_ids_unique([part for block in self._blocks if (part := _part(block)) is not None])
         stop = self.stop or StopReason.ERROR
         if stop in (StopReason.END, StopReason.TOOL_CALLS):
-            # What counts is what was called: some servers say that they stopped for calls where there are none.
+            # The actual calls determine the stop reason: some servers report calls although there are none.
             called = any(isinstance(part, ToolCall) for part in parts)
             stop = StopReason.TOOL_CALLS if called else StopReason.END
         return AssistantMessage(tuple(parts), self._model, self.usage, stop)
 
     def ending(self) -> ModelFinished | ModelFailed:
-        """The stream's last event, once the source has ended without an error."""
+        """Return the stream's last event, after the source ended without an error."""
         message = self.message()
         if self.stop is None:
             return self.failed(CallFailed(Failure.CONNECTION, "the answer was cut off before its end"))
@@ -132,7 +132,7 @@ class Draft:
         return ModelFinished(message)
 
     def failed(self, error: CallFailed) -> ModelFailed:
-        """The stream's last event after an error; what had arrived travels with it."""
+        """Return the stream's last event after an error, with the partial message."""
         message = self.message()
         return ModelFailed(error.reason, error.detail, error.retry_after, message if message.content else None)
 
@@ -144,15 +144,15 @@ class Draft:
         return last
 
     def _whole(self, text: str, kind: str) -> str:
-        """Text with its surrogate pairs joined: a character may arrive in two halves, in two pieces."""
+        """Join surrogate pairs: the halves of a character may arrive in two pieces."""
         text = self._held.pop(kind, "") + text
         if half := _HALF_PAIR.search(text):
             self._held[kind] = half[0]
             text = text[:-1]
-        return _mend(text)
+        return _replace_surrogates(text)
 
 
-def _mend(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     if not _SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -173,33 +173,33 @@ def _part(block: _Block) -> Text | Thinking | ToolCall | None:
             return ToolCall(block.id, block.name, arguments, block.signature or None)
 
 
-def _tell_calls_apart(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
-    """The parts, with an id of its own for each call: some servers give all calls of an answer the same."""
+def _make_call_ids_unique(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
+    """Return the parts with a unique id for each call: some servers give all calls of an answer the same."""
     seen: set[str] = set()
-    told: list[Text | Thinking | ToolCall] = []
+    unique: list[Text | Thinking | ToolCall] = []
     for part in parts:
         if isinstance(part, ToolCall):
             own = next(name for n in count(1) if (name := part.id if n == 1 else f"{part.id}_{n}") not in seen)
             seen.add(own)
-            told.append(part if own == part.id else replace(part, id=own))
+            unique.append(part if own == part.id else replace(part, id=own))
         else:
-            told.append(part)
-    return told
+            unique.append(part)
+    return unique
 
 
 def parse_arguments(text: str) -> Mapping[str, Any]:
-    """The arguments of a call. What is not a JSON object is kept under `INVALID_ARGUMENTS` for the model to see."""
+    """Parse the arguments of a call. Anything but a JSON object is stored under `INVALID_ARGUMENTS` for the model."""
     if not text.strip():
         return {}
     try:
-        found = json.loads(_mend(text), parse_constant=_refuse_constant)
+        found = json.loads(_replace_surrogates(text), parse_constant=_refuse_constant)
         if isinstance(found, dict):
-            # A number too large for us is read as infinite, which nobody could write down again.
+            # A number that is too large is parsed as infinity, which is not valid JSON.
             written = json.dumps(found, ensure_ascii=False, allow_nan=False)
-            return found if not _SURROGATE.search(written) else dict(json.loads(_mend(written)))
+            return found if not _SURROGATE.search(written) else dict(json.loads(_replace_surrogates(written)))
     except (ValueError, RecursionError):
         pass
-    return {INVALID_ARGUMENTS: _mend(text)}
+    return {INVALID_ARGUMENTS: _replace_surrogates(text)}
 
 
 def _refuse_constant(name: str) -> None:
@@ -209,7 +209,7 @@ def _refuse_constant(name: str) -> None:
 async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> AsyncGenerator[ModelEvent, None]:
     """Run a source to its end: deltas as they arrive, then exactly one `ModelFinished` or `ModelFailed`.
 
-    The words of an answer that is not to be streamed are one piece.
+    Without streaming, the text of the answer is one delta.
     """
     draft = Draft(request)
     give_up = anyio.current_time() + timeouts.total
@@ -231,20 +231,20 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
         ending = draft.failed(error)
     except TimeoutError:
         late = anyio.current_time() >= give_up
-        told = (
+        unique = (
             f"the answer took more than {timeouts.total:g} seconds"
             if late
-            else f"nothing came for {patience:g} seconds"
+            else f"no data arrived for {patience:g} seconds"
         )
-        ending = draft.failed(CallFailed(Failure.TIMEOUT, told))
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, unique))
     except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
-        log.warning("model call broke: %s: %s", type(error).__name__, error)
+        log.warning("model call failed: %s: %s", type(error).__name__, error)
         ending = draft.failed(explain(error))
     yield ending
 
 
 def explain(error: BaseException) -> CallFailed:
-    """The failure behind an exception that no adapter translated."""
+    """Return the failure for an exception that the adapter did not translate."""
     import httpx2
 
     root = _origin(error)
@@ -260,7 +260,7 @@ def explain(error: BaseException) -> CallFailed:
 
 
 def _origin(error: BaseException) -> BaseException:
-    """The first cause that says something of its own: SDKs wrap connection errors in theirs."""
+    """Return the first cause with its own message: SDKs wrap connection errors in their own classes."""
     import httpx2
 
     seen: BaseException | None = error
@@ -272,21 +272,21 @@ def _origin(error: BaseException) -> BaseException:
 
 
 def whole_number(value: object) -> int:
-    """A token count as foreign JSON states it, also as `12.0`; anything else, or beyond all reason, counts as none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_TOKENS:
+    """Return a token count from untrusted JSON, also `12.0`; 0 if it is invalid or implausibly large."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TOKEN_COUNT:
         return 0
     return int(value)
 
 
 def to_json(value: object) -> str:
-    """The one spelling of a JSON value that we send: the same value gives the same bytes."""
+    """Return the canonical JSON of a value: the same value always gives the same bytes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_body(value: object) -> bytes:
-    """The same as the body of a request, which holds the whole conversation."""
+    """Return the canonical JSON as the body of a request."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # An old transcript may hold half of a surrogate pair, which must not close its session for good.
-        return _mend(to_json(value)).encode()
+        # An old transcript may contain a lone surrogate, which must not make its session unusable.
+        return _replace_surrogates(to_json(value)).encode()

@@ -1,4 +1,4 @@
-"""The providers that need no configuration beyond a key."""
+"""The built-in providers, which need only a key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
 
 
 class Vendor(Struct, frozen=True):
-    """A provider as it is out of the box: where it is, what it speaks, which variables hold its key."""
+    """The defaults of a provider: its address, its API, and the variables of its key."""
 
     id: str
     name: str
@@ -19,7 +19,7 @@ class Vendor(Struct, frozen=True):
     variables: tuple[str, ...] = ()
 
 
-# The order is the order in which environment keys are looked for.
+# Environment keys are checked in this order.
 VENDORS: tuple[Vendor, ...] = (
     Vendor(
         "anthropic",
@@ -88,7 +88,7 @@ VENDORS: tuple[Vendor, ...] = (
 )
 
 _BY_ID = {vendor.id: vendor for vendor in VENDORS}
-# Names that people and other programs use for the same provider.
+# Alternative names of providers.
 _OTHER_NAMES = {"gemini": "google", "claude": "anthropic", "x-ai": "xai", "embedded": "local", "llama.cpp": "llamacpp"}
 
 
@@ -97,13 +97,13 @@ def find_vendor(provider: str) -> Vendor | None:
 
 
 def canonical_provider(provider: str) -> str:
-    """The one id of a provider that has several names."""
+    """Return the canonical id of a provider."""
     lowered = provider.strip().lower()
     return _OTHER_NAMES.get(lowered, lowered)
 
 
 def settings_of(models: ModelsSettings, provider: str) -> ProviderSettings | None:
-    """What is configured for a provider, under whichever of its names and however that is spelt."""
+    """Return the configuration of a provider under any of its names, ignoring case."""
     wanted = canonical_provider(provider)
     return models.providers.get(provider) or next(
         (found for name, found in models.providers.items() if canonical_provider(name) == wanted), None

@@ -1,1 +1,1 @@
-"""Composition: the only package that knows everybody."""
+"""Composition: the package that creates all parts and connects them."""

@@ -1,4 +1,4 @@
-"""What every command stands on: the home, its configuration and what the plugins registered."""
+"""The home: its configuration and the registrations of plugins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from retinue.workspace.trust import TrustedFolder, read_trusted
 
 
 class Home(Struct, frozen=True, dict=True):
-    """A home with its configuration, read once. Nothing here changes; a reload makes a new one."""
+    """A home with its configuration, read once. It is immutable; a reload creates a new one."""
 
     paths: HomePaths
     loaded: LoadedConfig
@@ -40,9 +40,9 @@ class Home(Struct, frozen=True, dict=True):
     clock: Clock = field(default_factory=SystemClock)
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)
-    """The environment that this process was started with; `environment` also has what the configuration adds."""
-    vouched: frozenset[TrustedFolder] = frozenset()
-    """Workspaces that somebody else made and the owner vouches for."""
+    """The environment that this process was started with; `environment` also has the variables of the configuration."""
+    trusted_workspaces: frozenset[TrustedFolder] = frozenset()
+    """Workspaces that Retinue did not create and the owner trusts."""
 
     @property
     def config(self) -> Config:
@@ -50,19 +50,19 @@ class Home(Struct, frozen=True, dict=True):
 
     @property
     def is_in_command(self) -> bool:
-        """Whether an agent started this process by a command; then whoever speaks is not the owner."""
+        """Return whether an agent's command started this process; then its user is not the owner."""
         return IN_COMMAND in self.environment or has_ancestor_with_variable(IN_COMMAND)
 
     @property
     def durable(self) -> bool:
-        """Whether what is kept must survive a power cut, and not only the death of the process."""
+        """Return whether stored data must survive a power failure, and not only the death of the process."""
         return self.config.session.durability == "power"
 
     @property
     def job_database(self) -> Path:
-        """Where jobs are kept: the home's own database, or the one that `cron.store` names.
+        """Return the path of the job database: the home's own, or the one that `cron.store` names.
 
-        OpenClaw keeps jobs in a JSON file; a store named like one is a database beside it.
+        OpenClaw stores jobs in a JSON file; for such a name the database is next to it.
         """
         named = self.config.cron.store
         if named is None:
@@ -72,28 +72,28 @@ class Home(Struct, frozen=True, dict=True):
 
     @property
     def log_file(self) -> Path:
-        """Where is written what the program has to say."""
+        """Return the path of the log file."""
         named = self.config.logging.file
         return self.locate(named) if named else self.paths.log_file
 
     def agent_dir(self, agent: AgentId) -> Path:
-        """Where an agent's credentials are."""
+        """Return the folder of an agent's credentials."""
         named = next((entry.agent_dir for entry in self.config.agents.entries if entry.id == agent), None)
         return self.locate(named) if named else self.paths.agent_dir(agent)
 
     def locate(self, named: str) -> Path:
-        """A path as the configuration names it: beneath the home, unless it is absolute or begins with `~/`."""
+        """Return a path of the configuration: relative to the home, unless it is absolute or begins with `~/`."""
         return _locate(self.paths, self.environment, named)
 
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
-        """The configuration as plain data, for gates that name a key."""
+        """Return the configuration as plain data, for requirements that name a key."""
         plain: dict[str, Any] = to_plain(self.config, only_set=True)
         return plain
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Takes out of a text every secret at hand, and those that are fetched while the program runs."""
+        """Return the redactor that removes the known secrets, and those resolved while the program runs."""
         agents = {DEFAULT_AGENT, *self.config.agents.ids}
         folders = [self.agent_dir(agent) for agent in sorted(agents)]
         rules = self.config.logging
@@ -105,23 +105,23 @@ class Home(Struct, frozen=True, dict=True):
 
     @cached_property
     def audit(self) -> AuditLog:
-        """Where is written down what somebody may want to know later, without secrets."""
+        """Return the audit log, which contains no secrets."""
         return AuditLog(self.paths.audit_log, self.clock, self.redactor.redact, durable=self.durable)
 
     def tune_logs(self) -> None:
-        """Let the logs of this process be as configured."""
+        """Configure the logs of this process."""
         rules = self.config.logging
         tune_logs(rules.level, rules.format, self.log_file)
         tune_console(rules.console_level, rules.console_style)
 
     def agent_id(self, text: str | None) -> AgentId:
-        """The agent a person named, or the default one; raises `UsageError` for one that is not there."""
+        """Return the agent with a name, or the default agent; raise `UsageError` if it is unknown."""
         if text is None:
             return self.config.agents.default_id
         return self.config.agents.resolve(parse_agent_id(text)).id
 
     def session_key(self, text: str | None, agent: str | None) -> SessionKey:
-        """The session a person named: a full key, a name within the agent, or the agent's main one."""
+        """Return the session with a name: a full key, a name within the agent, or the agent's main session."""
         if text is None:
             return SessionKey.main(self.agent_id(agent))
         key = SessionKey.parse(text, default_agent=self.agent_id(agent))
@@ -131,7 +131,7 @@ class Home(Struct, frozen=True, dict=True):
 
 
 def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> Home:
-    """Read the configuration and ask the plugins; creates nothing on disk."""
+    """Read the configuration and load the plugins; creates nothing on disk."""
     inherited = dict(os.environ) if environment is None else environment
     loaded = load_config(paths, inherited)
     plugins = loaded.config.plugins
@@ -142,7 +142,7 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
         load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
-        vouched=read_trusted(paths.path),
+        trusted_workspaces=read_trusted(paths.path),
     )
 
 
@@ -152,7 +152,7 @@ def _locate(paths: HomePaths, environment: Mapping[str, str], named: str) -> Pat
 
 
 def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:
-    """The environment with what the configuration adds where it is missing: its own variables, then the shell's."""
+    """Return the environment with missing variables of the configuration, then those of the login shell."""
     section = {**settings.other_keys, "vars": settings.vars}
     found = {**declared_variables({"env": section}), **inherited}
     if not settings.shell_env.enabled:

@@ -1,4 +1,4 @@
-"""The secrets that a home and its environment hold, so that no text of the program shows them."""
+"""The secrets of a home and its environment, which are removed from all output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec.structs import replace
 
-from retinue.config.secrecy import is_secret
+from retinue.config.secret_keys import is_secret
 from retinue.core.errors import ConfigError
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelRequest
@@ -34,10 +34,10 @@ P = TypeVar("P", Text | Image, Text | Thinking | ToolCall)
 def known_secrets(
     config: Mapping[str, Any], environment: Mapping[str, str], agent_dirs: Iterable[Path]
 ) -> Iterator[str]:
-    """Every secret at hand: stored, configured or in the environment.
+    """Return all available secrets: stored, configured or in the environment.
 
-    What a program or the keyring keeps is not fetched for this, because that may ask the person; it is known from the
-    moment it is used.
+    Secrets in a program or the keyring are not fetched for this, because that may prompt the user; they are known from
+    their first use.
     """
     for name, value in environment.items():
         yield from _secrets_of_variable(name, value)
@@ -54,7 +54,7 @@ def _secrets_of_variable(name: str, value: str) -> Iterator[str]:
 
 
 def _is_telling(value: str) -> bool:
-    """Whether a value can be a secret at all: hiding `production` or a path would blot out ordinary text."""
+    """Return whether a value can be a secret: hiding `production` or a path would remove ordinary text."""
     is_word = value.isalpha() and len(value) < _LONGEST_WORD
     return len(value) >= SHORTEST_GUESS and not is_word and not value.startswith(("/", "~/", "./"))
 
@@ -71,7 +71,7 @@ def _secrets_of_url(text: str) -> Iterator[str]:
 
 
 def _secrets_in(data: object, environment: Mapping[str, str], path: tuple[str, ...]) -> Iterator[str]:
-    """The secrets in a configuration: texts under a telling name, and what is referred to."""
+    """Return the secrets in a configuration: texts under a key with a secret's name, and resolved references."""
     match data:
         case str():
             named_so = is_secret(path[-1:])
@@ -92,7 +92,7 @@ def _secrets_in(data: object, environment: Mapping[str, str], path: tuple[str, .
 
 
 def _secrets_of_file(path: str) -> Iterator[str]:
-    """What a file of secrets holds: its text, or each text of a JSON document."""
+    """Return the secrets in a file: its text, or each text of a JSON document."""
     try:
         text = read_secret_file(path)
     except ConfigError:
@@ -116,8 +116,8 @@ def _texts_in(data: object) -> Iterator[str]:
 
 
 def without_secrets(request: ModelRequest, redactor: Redactor) -> ModelRequest:
-    """A request as a model may read it; parts that hold no secret stay the very same objects."""
-    if not redactor.is_in("\0".join(_words_of(request))):  # nearly always, and in one pass over a long history
+    """Return a request without secrets; parts that contain none stay the same objects."""
+    if not redactor.is_in("\0".join(_words_of(request))):  # The common case, in one pass over a long history.
         return request
     hide = redactor.hide_exact
     stable, session = hide(request.stable), hide(request.session)
@@ -129,7 +129,7 @@ def without_secrets(request: ModelRequest, redactor: Redactor) -> ModelRequest:
 
 
 def _words_of(request: ModelRequest) -> Iterator[str]:
-    """All that `without_secrets` would look through."""
+    """Return all texts that `without_secrets` would search."""
     yield request.stable
     yield request.session
     for message in request.messages:
@@ -174,5 +174,5 @@ def _hide_part(part: P, hide: Redact) -> P:
         case ToolCall():
             arguments = redact_data(part.arguments, hide)
             return part if arguments == part.arguments else replace(part, arguments=arguments)
-        case _:  # a picture; reasoning, which its provider takes back only unchanged
+        case _:  # An image, or reasoning, which its provider accepts only unchanged.
             return part

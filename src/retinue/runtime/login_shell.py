@@ -1,4 +1,4 @@
-"""Keys that the person's login shell would have, for a Retinue that was started without one."""
+"""API keys of the user's login shell, for a process that was started without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSED = frozenset({"HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "TMPDIR
 
 
 def missing_keys(environment: Mapping[str, str], seconds: float) -> dict[str, str]:
-    """The keys of providers that the login shell sets and the environment lacks; none where it fails or takes long."""
+    """Return the providers' keys that the login shell sets and the environment lacks; none if it fails or is slow."""
     shell = environment.get("SHELL") or "/bin/sh"
     if environment.keys() >= KNOWN or not Path(shell).is_absolute():
         return {}
@@ -28,7 +28,7 @@ def missing_keys(environment: Mapping[str, str], seconds: float) -> dict[str, st
     except ConfigError as error:
         log.warning("the login shell gave no keys: %s", error)
         return {}
-    # What start-up files print comes before the mark.
+    # Output of start-up files comes before the mark.
     pairs = (line.partition("=") for line in printed.rpartition(f"\0{_MARK}\0")[2].split("\0"))
     found = {name: value for name, _, value in pairs if name in KNOWN and name not in environment and value}
     if found:

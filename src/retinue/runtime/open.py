@@ -63,38 +63,38 @@ async def show_nothing(event: TurnEvent) -> None:
 
 
 class Runtime(Sessions):
-    """All agents of a home, ready to talk: the sessions, and the dispatcher that answers messages in them."""
+    """All agents of a home: the sessions, and the dispatcher that answers messages in them."""
 
     dispatcher: Dispatcher
 
     def __init__(self, services: Services, *, extra_skills: tuple[Path, ...] = ()) -> None:
         super().__init__(services, extra_skills=extra_skills)
         self.retired: list[Callable[[], Awaitable[None]]] = []
-        """Closes what reloads replaced and running turns may still use."""
+        """Closes services that reloads replaced and running turns may still use."""
         self._shown_notes: set[str] = set()
 
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
-        """The session that a person named."""
+        """Return the session with a name."""
         return self.home.session_key(session, agent)
 
     async def stop(self, session: SessionKey) -> bool:
-        """Stop the running turn of a session, in whichever process it runs."""
+        """Stop the running turn of a session, in any process."""
         return self.dispatcher.stop(session)
 
     async def greet(self, session: SessionKey) -> Greeting:
-        """What a person sees who opens a session."""
+        """Return the greeting of a session."""
         return await make_greeting(self.runner(session))
 
     async def display(self, session: SessionKey) -> Display:
-        """How the session wants its turns shown."""
+        """Return how the turns of the session are shown."""
         return choose_display(self.runner(session))
 
     async def commands(self, session: SessionKey) -> Sequence[str]:
-        """The names of the session's slash commands."""
+        """Return the names of the session's slash commands."""
         return list_commands(self.dispatcher, session)
 
     async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound:
-        """Answer a message, and show what was found damaged in the home and what was done about it."""
+        """Answer a message, and show damage that was found in the home and its repair."""
         await self._show_notes(inbound.session.agent, show)
         outbound = await self.dispatcher.say(inbound, show, ask)
         await self._show_notes(inbound.session.agent, show)
@@ -108,7 +108,7 @@ class Runtime(Sessions):
                 await show(Notice(note))
 
     def tidy(self, agent: AgentId) -> None:
-        """Archive and delete what an agent's sessions no longer need, as configured."""
+        """Archive and delete old data of an agent's sessions, as configured."""
         home, found = self.home, self.agent(agent)
         plan, _ = run_maintenance(
             found.store,
@@ -126,7 +126,7 @@ class Runtime(Sessions):
             log.info("removed the sandbox %s: %s", kept.name, why)
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]:
-        """Answers of a session that were not delivered yet."""
+        """Return the undelivered answers of a session."""
         return tuple(Missed(item.inbound.text, item.outbound) for item in self.services.inbox.undelivered(session))
 
     async def confirm(self, run: RunId) -> None:
@@ -134,7 +134,7 @@ class Runtime(Sessions):
         self.services.inbox.delivered(run)
 
     async def aclose(self) -> None:
-        """Close the agents, what reloads replaced, and what models and memory hold open."""
+        """Close the agents, the services that reloads replaced, and the connections of models and memory."""
         self.dispatcher.close()
         self.close_agents()
         for close in tuple(self.retired):
@@ -164,7 +164,7 @@ def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Per
         reaches_channels=bool(reachable(home.config)),
         controls_gateway=runtime.gateway is not None,
     )
-    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rulebook)
+    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rule_store)
     return make_tools(home, parts)
 
 
@@ -215,9 +215,10 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
             runtime.shared = make_home_services(runtime, home, permissions)
             stack.push_async_callback(runtime.aclose)
             attach_bundled(runtime)
-            permissions.rulebook.attach_skills(runtime.skill_programs)
+            permissions.rule_store.attach_skills(runtime.skill_programs)
             services.approvals.sweep()
-            if not gc.isenabled():  # it was off while the program started, and most of what that made stays
+            if not gc.isenabled():
+                # It was off during the start; most objects of the start live as long as the process.
                 gc.freeze()
                 gc.enable()
             yield runtime
@@ -231,7 +232,7 @@ def _open_job_database(home: Home, database: Database, stack: AsyncExitStack) ->
 
 @asynccontextmanager
 async def _open_tasks() -> AsyncIterator[TaskGroup]:
-    """A task group that is cancelled at the end; an error of the block is raised as it is and not as a group."""
+    """Open a task group that is cancelled at the end; an error of the block is raised as it is and not as a group."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
@@ -243,7 +244,7 @@ async def _open_tasks() -> AsyncIterator[TaskGroup]:
 
 
 async def preview_prompt(home: Home, session: SessionKey, mode: PromptMode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
-    """Build the prompt and tool schemas of a session; raises `WorkspaceError` if there is no workspace yet."""
+    """Build the prompt and tool schemas of a session; raise `WorkspaceError` if there is no workspace yet."""
     with open_workspace(home, session.agent):
         pass
     async with open_runtime(home) as runtime:

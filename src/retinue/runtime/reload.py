@@ -1,4 +1,4 @@
-"""Swapping configurations while turns run."""
+"""Replacing the configuration while turns run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retinue.runtime.turns.runner import SessionRunner
 
 
 class Retired:
-    """What a new configuration replaced, until the turns that began with it are over."""
+    """The services that a new configuration replaced, until the turns that began with them have ended."""
 
     def __init__(
         self, runtime: Runtime, shared: HomeServices, agents: tuple[Agent, ...], runners: tuple[SessionRunner, ...]
@@ -23,11 +23,11 @@ class Retired:
 
     @property
     def in_use(self) -> bool:
-        """Whether a turn that began with the previous configuration still runs."""
+        """Return whether a turn that began with the previous configuration still runs."""
         return any(runner.busy for runner in self._runners)
 
     async def close(self) -> None:
-        """Close everything; no turn may use it any more."""
+        """Close everything; no turn may use it anymore."""
         self._runtime.retired.remove(self.close)
         for agent in self._agents:
             agent.store.settle_all()
@@ -37,9 +37,9 @@ class Retired:
 
 
 def swap_configuration(runtime: Runtime, home: Home) -> Retired:
-    """Use a new configuration: turns that run keep what they began with, all later ones get the new services.
+    """Use a new configuration: running turns keep the old services, later ones get the new services.
 
-    The services of the process stay. What is returned must be closed once no turn uses it.
+    The services of the process stay. The returned object must be closed when no turn uses it.
     """
     before = runtime.shared
     agents, runners = runtime.replace(make_home_services(runtime, home, before.permissions.renewed(home)))

@@ -1,4 +1,4 @@
-"""What lives as long as the process: databases, queues and running commands, which no new configuration replaces."""
+"""The services of the process: databases, queues and running commands, which a reload does not replace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Services(msgspec.Struct, frozen=True, eq=False):
 
 
 class GatewayControl(msgspec.Struct, frozen=True):
-    """What lets an agent make the gateway of its process reload the configuration or restart."""
+    """The interface with which an agent reloads the configuration or restarts the gateway of its process."""
 
     apply: Callable[[], Awaitable[Mapping[str, Any]]]
     restart: Callable[[str], None]

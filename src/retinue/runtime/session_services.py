@@ -1,4 +1,4 @@
-"""What tools use of a running home: session facts, memory, jobs, other sessions, channels and configuration."""
+"""The services that tools use: session facts, memory, jobs, other sessions, channels and configuration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
-from retinue.toolkit.jobdesk import JobDesk
+from retinue.toolkit.job_service import JobService
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.session_services import SessionServices, SessionStatus
-from retinue.toolkit.sessions.delegation import Company
+from retinue.toolkit.sessions.delegation import SessionAccess
 from retinue.tools.shell.allowlist import CommandRuleStore
 
 if TYPE_CHECKING:
-    from retinue.toolkit.gateway import Steward
+    from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.message import Messenger
 
 
@@ -75,41 +75,41 @@ class HomeSessionServices:
         return str(choice.ref) if choice else "none"
 
     async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
-        """An agent's memory as one of its sessions may use it."""
+        """Return an agent's memory as one of its sessions may use it."""
         sessions = self._sessions
         return await sessions.shared.memories.notebook(sessions.agent(agent).workspace, session)
 
-    def jobs(self) -> JobDesk:
-        """The jobs that agents may plan."""
+    def jobs(self) -> JobService:
+        """Return the jobs that agents may create."""
         from retinue.automation.job_store import JobStore
         from retinue.runtime.automation.agent_jobs import AgentJobs
 
         sessions = self._sessions
         return AgentJobs(sessions.home, JobStore(sessions.services.job_database, sessions.home.clock, random_id))
 
-    def company(self) -> Company:
-        """The other sessions and agents of the home."""
-        from retinue.runtime.subagents.session_tools import HomeCompany
+    def session_access(self) -> SessionAccess:
+        """Return the other sessions and agents of the home."""
+        from retinue.runtime.subagents.session_tools import HomeSessionTools
 
-        return HomeCompany(self._sessions, self._find_dispatcher())
+        return HomeSessionTools(self._sessions, self._find_dispatcher())
 
     def messenger(self) -> Messenger:
-        """The way to the chats of channels."""
+        """Return the sender of messages to chats of channels."""
         from retinue.runtime.channels.message_tool import ChatMessageSender
 
         return ChatMessageSender(self._sessions)
 
-    def steward(self) -> Steward:
-        """The configuration as agents may change it."""
+    def config_service(self) -> ConfigService:
+        """Return the configuration as agents may change it."""
         from retinue.runtime.commands.config_tool import ConfigTool
 
         return ConfigTool(self._sessions.home, self._sessions.gateway)
 
 
 def make_tool_parts(
-    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rulebook: CommandRuleStore
+    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rule_store: CommandRuleStore
 ) -> ToolParts:
-    """The parts that the tools of a home are made from."""
+    """Return the dependencies of the tools of a home."""
     return ToolParts(
         settings=home.config.tools,
         clock=home.clock,
@@ -118,6 +118,6 @@ def make_tool_parts(
         services=services,
         environment=home.environment,
         secrets=secrets,
-        rulebook=rulebook,
+        rulebook=rule_store,
         sandboxes=make_sandboxes(home),
     )

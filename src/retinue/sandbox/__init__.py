@@ -1,1 +1,1 @@
-"""Confinement of commands: what a sandbox shows, and the programs and kernel features that enforce it."""
+"""Sandboxes for commands: what a sandbox shows, and the backends that enforce it."""

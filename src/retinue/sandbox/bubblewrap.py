@@ -1,4 +1,4 @@
-"""Confinement by bubblewrap: namespaces of its own for every program, and a file system made of a few folders."""
+"""The bubblewrap backend: separate namespaces for every program, and a file system made of a few folders."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _FILES = (
     ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
 )
 _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "sched_debug")
-"""Files of `/proc` that tell of the kernel without asking for a capability; some of them only to root's programs."""
+"""Files of `/proc` that describe the kernel and need no capability; some are readable only by root's programs."""
 _TRIAL_SECONDS = 10
 
 
 class Bubblewrap(Struct, frozen=True, dict=True):
-    """The `bwrap` program of this machine, tried once."""
+    """The `bwrap` program of this machine, tested once."""
 
     name: str = "bubblewrap"
     shows_parts: bool = True
@@ -49,7 +49,7 @@ class Bubblewrap(Struct, frozen=True, dict=True):
 
     @cached_property
     def version(self) -> tuple[int, ...]:
-        """The version of the program; `(0,)` where it does not say."""
+        """Return the version of the program; `(0,)` if it is unknown."""
         printed = _run(self.program or "", "--version")
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", printed.stdout)
         return tuple(map(int, found.groups())) if found else (0,)
@@ -65,15 +65,15 @@ class Bubblewrap(Struct, frozen=True, dict=True):
         tried = _run(self.program, *self._namespaces(), *_system(), "--proc", "/proc", "--dev", "/dev", "/usr/bin/true")
         if tried.returncode == 0:
             return None
-        told = tried.stderr.strip().splitlines()
-        return f"`bwrap` does not work here: {told[-1] if told else f'it ended with {tried.returncode}'}"
+        errors = tried.stderr.strip().splitlines()
+        return f"`bwrap` does not work here: {errors[-1] if errors else f'it ended with {tried.returncode}'}"
 
     def find_problem(self, confinement: Confinement) -> str | None:
-        """Why bubblewrap cannot be used; found out by using it."""
+        """Return why bubblewrap cannot be used, by running it; None if it works."""
         return self._problem
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
-        """How to start a program in the sandbox."""
+        """Return how to start a program in the sandbox."""
         machine = this_machine()
         assert machine is not None
         assert self.program is not None
@@ -128,7 +128,7 @@ def _join(options: list[str]) -> bytes:
 
 
 def _system() -> Iterator[str]:
-    """Programs and libraries, read-only."""
+    """Return the options for programs and libraries, read-only."""
     yield from ("--ro-bind", "/usr", "/usr")
     for folder in SYSTEM_FOLDERS:
         path = Path(folder)
@@ -139,7 +139,7 @@ def _system() -> Iterator[str]:
 
 
 def _read_files() -> dict[str, bytes]:
-    """The files of `/etc`, some of them the host's: copying a small file is cheaper than another mount."""
+    """Return the files of `/etc`, some from the host: copying a small file is cheaper than another mount."""
     copied = {f"/etc/{name}": Path("/etc", name) for name in ETC_FILES}
     found = {name: path.read_bytes() for name, path in copied.items() if path.is_file()}
     return {**found, **{path: text.encode() for path, text in _FILES}}
@@ -154,9 +154,9 @@ def _etc(files: Iterable[str], first: int) -> Iterator[str]:
 
 
 def _kernel(confinement: Confinement) -> Iterator[str]:
-    """A fresh `/proc` that nothing can be written to, and the few devices that programs need.
+    """Return the options for a read-only `/proc` and the few devices that programs need.
 
-    Root's programs own the files of `/proc` even where they have no capability: a writable one would be a way out.
+    Root's programs own the files of `/proc` even without capabilities: a writable file would allow an escape.
     """
     yield from ("--proc", "/proc")
     for name in _KERNEL_FILES:
@@ -166,7 +166,7 @@ def _kernel(confinement: Confinement) -> Iterator[str]:
 
 
 def _mounts(confinement: Confinement) -> Iterator[str]:
-    """The folders that are seen and those that are hidden in them, the outer before the inner."""
+    """Return the options for visible folders and those hidden in them, outer before inner."""
     places: dict[Path, tuple[str, ...]] = {
         Path("/tmp"): ("--bind", str(confinement.temporary), "/tmp"),  # noqa: S108
         Path(USER_HOME): ("--bind", str(confinement.user_home), USER_HOME),
@@ -184,7 +184,7 @@ def _mounts(confinement: Confinement) -> Iterator[str]:
 
 
 def make_environment(confinement: Confinement, entry: CommandStart) -> dict[str, str]:
-    """The variables that a program sees, whatever the host's are."""
+    """Return the variables of a program, independent of the host's."""
     fixed = {"HOME": USER_HOME, "USER": "agent", "LOGNAME": "agent", "TMPDIR": "/tmp"}  # noqa: S108
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")

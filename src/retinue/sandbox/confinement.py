@@ -1,4 +1,4 @@
-"""What a sandbox is: decided from the settings, the session and the folders alone, before anything is started."""
+"""The definition of a sandbox, derived from settings, session and folders before anything is started."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from retinue.settings import size_in_bytes
 from retinue.storage.files.file_info import FolderIdentity
 
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Where programs look besides `/usr`: links into it, or folders on older systems."""
+"""Program folders besides `/usr`: links into it, or real folders on older systems."""
 ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates/extracted", "pki/tls/certs", "pki/ca-trust/extracted")
 ETC_FILES = ("ld.so.cache", "localtime", "ssl/cert.pem", "ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf")
-"""What programs need of `/etc`: where libraries and certificates are, and what time it is."""
+"""The files of `/etc` that programs need: library paths, certificates, time zone."""
 
 
 _STATE = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence", "sandboxes")
-"""Folders of Retinue's home that no sandbox shows, beside the home itself."""
+"""Folders of Retinue's home that a sandbox never shows, besides the home itself."""
 
 
 class SandboxUnavailable(RetinueError):
-    """A session must be confined and cannot be; its commands do not run."""
+    """A session must be sandboxed, but no backend works; its commands are refused."""
 
 
 class Access(StrEnum):
@@ -42,14 +42,14 @@ class Access(StrEnum):
 
 
 class Network(StrEnum):
-    """What commands reach."""
+    """The network access of commands."""
 
     OFF = "off"
     PROXY = "proxy"
 
 
 class ResourceLimits(Struct, frozen=True):
-    """What one program, and what it starts, may use; sizes in bytes."""
+    """Resource limits of one program and its children; sizes in bytes."""
 
     memory: int
     processes: int
@@ -58,16 +58,16 @@ class ResourceLimits(Struct, frozen=True):
 
 
 class SandboxDecision(Struct, frozen=True):
-    """Whether a session is confined, and why."""
+    """Whether a session is sandboxed, and why."""
 
     confined: bool
     because: str
 
 
 class SandboxFolders(Struct, frozen=True):
-    """The folders that a sandbox is made from, without links on the way to them.
+    """The folders that a sandbox is made from, with links resolved.
 
-    `shown` are those that file tools may read besides the workspace.
+    `shown` are the folders that file tools may read besides the workspace.
     """
 
     home: Path
@@ -76,9 +76,9 @@ class SandboxFolders(Struct, frozen=True):
 
 
 class VisiblePart(Struct, frozen=True):
-    """A folder beneath the one that a sandbox works in: its path, and which folder it must be when it is shown.
+    """A folder below the sandbox's working folder: its path, and the identity it must have when it is shown.
 
-    Commands of other sessions may write around it, and could put a link to anywhere in its place.
+    Commands of other sessions may write next to it, and could replace it with a link.
     """
 
     path: Path
@@ -86,11 +86,11 @@ class VisiblePart(Struct, frozen=True):
 
 
 class Confinement(Struct, frozen=True):
-    """What a confined command sees, writes, reaches and uses.
+    """What a sandboxed command can see, write, reach and use.
 
-    `folder` is where commands start and file tools work, under the same path inside and outside. `own` holds what
-    belongs to the sandbox alone. `hidden` are folders inside the visible ones that stay invisible. `part` is all that
-    is seen of the folder where a session is kept to it.
+    `folder` is the working folder of commands and file tools, with the same path inside and outside. `own` contains the
+    sandbox's own files. `hidden` are folders inside the visible ones that are not shown. `part` is the only visible
+    part of the folder if the session is restricted to it.
     """
 
     name: str
@@ -106,37 +106,37 @@ class Confinement(Struct, frozen=True):
 
     @property
     def visible(self) -> Path:
-        """What commands see of the folder they work in."""
+        """The visible part of the working folder."""
         return self.folder if self.part is None else self.part.path
 
     def keep_to(self, part: VisiblePart) -> Confinement:
-        """The same sandbox, in which no more than a part of its folder is seen."""
+        """Return the same sandbox with only a part of its folder visible."""
         seen = (part.path, *self.shown)
         hidden = tuple(path for path in self.hidden if any(path.is_relative_to(place) for place in seen))
         return replace(self, part=part, hidden=hidden)
 
     @property
     def writable(self) -> bool:
-        """Whether commands and file tools may change the folder they work in."""
+        """Whether commands and file tools may change the working folder."""
         return self.access is not Access.READ
 
     @property
     def temporary(self) -> Path:
-        """Where temporary files go."""
+        """The folder for temporary files."""
         return self.own / "tmp"
 
     @property
     def shared_memory(self) -> Path:
-        """Where programs share memory by name."""
+        """The folder for named shared memory."""
         return self.own / "shm"
 
     @property
     def user_home(self) -> Path:
-        """The commands' home folder."""
+        """The home folder of commands."""
         return self.own / "home"
 
     def describe(self) -> str:
-        """The sandbox in a few words, for somebody who is asked about a command."""
+        """Describe the sandbox in a few words, for approval requests."""
         match self.access:
             case Access.NONE:
                 workspace = "without the workspace"
@@ -147,13 +147,13 @@ class Confinement(Struct, frozen=True):
             case unknown:
                 assert_never(unknown)
         if self.part is not None:
-            workspace = f"{workspace}, kept to {self.part.path.relative_to(self.folder)}"
-        network = "no network" if self.network is Network.OFF else "network by the checked proxy"
+            workspace = f"{workspace}, restricted to {self.part.path.relative_to(self.folder)}"
+        network = "no network" if self.network is Network.OFF else "network through the checked proxy"
         return f"{self.name}, {workspace}, {network}"
 
 
 def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
-    """What another agent's sandbox allows that one's own does not; None where it is as tight."""
+    """Return what another agent's sandbox allows beyond the own one; None if it is at least as strict."""
     order = [access.value for access in Access]
     if order.index(other.workspace_access) > order.index(own.workspace_access):
         return f"its `sandbox.workspaceAccess` is {other.workspace_access}, not {own.workspace_access}"
@@ -163,7 +163,7 @@ def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
 
 
 def decide_sandbox(settings: SandboxSettings, session: SessionKey) -> SandboxDecision:
-    """Whether the mode confines a session."""
+    """Decide whether the mode sandboxes a session."""
     match settings.mode:
         case "off":
             return SandboxDecision(False, "`sandbox.mode` is off")
@@ -178,7 +178,7 @@ def decide_sandbox(settings: SandboxSettings, session: SessionKey) -> SandboxDec
 
 
 def name_sandbox(scope: str, session: SessionKey) -> str:
-    """The name of the sandbox that a session uses, which is also its folder's."""
+    """Return the name of the sandbox of a session, which is also the name of its folder."""
     match scope:
         case "shared":
             return "shared"
@@ -190,12 +190,12 @@ def name_sandbox(scope: str, session: SessionKey) -> str:
 
 
 def sandboxes_folder(settings: SandboxSettings, home: Path) -> Path:
-    """Where the sandboxes keep what is theirs."""
+    """Return the folder that contains the folders of sandboxes."""
     return Path(settings.workspace_root).expanduser() if settings.workspace_root else home / "sandboxes"
 
 
 def make_confinement(settings: SandboxSettings, session: SessionKey, grounds: SandboxFolders) -> Confinement:
-    """The sandbox of a session that is confined."""
+    """Return the sandbox of a sandboxed session."""
     name = name_sandbox(settings.scope, session)
     own = sandboxes_folder(settings, grounds.home) / name
     access = Access(settings.workspace_access)
@@ -216,14 +216,14 @@ def make_confinement(settings: SandboxSettings, session: SessionKey, grounds: Sa
 
 
 def _find_hidden(visible: Sequence[Path], own: Path, home: Path) -> tuple[Path, ...]:
-    """State that lies inside what is visible; a sandbox that would show nothing but state is refused."""
+    """Return the state folders inside the visible folders; refuse a sandbox that would show only state."""
     hidden = []
     for folder in visible:
         private = home if folder == home else next((home / n for n in _STATE if folder.is_relative_to(home / n)), None)
         if private is not None and folder != own / "work":
             raise SandboxUnavailable(
-                f"A sandbox would show {folder}, where Retinue keeps its state. "
-                "Move the workspace to a folder of its own, or take the folder out of sandbox.readOnlyPaths."
+                f"The sandbox would show {folder}, where Retinue keeps its state. "
+                "Move the workspace to another folder, or remove the folder from sandbox.readOnlyPaths."
             )
         if home.is_relative_to(folder):
             hidden.append(home)
@@ -233,7 +233,7 @@ def _find_hidden(visible: Sequence[Path], own: Path, home: Path) -> tuple[Path, 
 
 
 def measure_limits(settings: LimitSettings) -> ResourceLimits:
-    """The limits in bytes and numbers."""
+    """Return the limits in bytes and numbers."""
     return ResourceLimits(
         size_in_bytes(settings.memory), settings.processes, size_in_bytes(settings.file_size), settings.open_files
     )

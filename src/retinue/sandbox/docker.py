@@ -1,4 +1,4 @@
-"""Confinement by docker or podman: every program runs in a container that is removed when it ends."""
+"""The docker and podman backends: every program runs in a container that is removed when it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
 from retinue.sandbox.settings import DockerSettings
 
 _CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
-"""What the client on this side needs to find its engine; nothing of it enters the container."""
+"""Variables that the client needs to find its engine; they are not passed to the container."""
 _SYSTEM_PLACES = (
     "/bin",
     "/boot",
@@ -34,9 +34,9 @@ _ENGINE_SOCKETS = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock")
 
 
 class Docker(Struct, frozen=True, dict=True):
-    """A container engine's client; `name` is also the program's.
+    """The client of a container engine; `name` is also the program's name.
 
-    The engine takes folders by their paths and tells nobody which ones it found, so it cannot be held to a part.
+    The engine mounts folders by path and does not report which ones it found, so it cannot show only a verified part.
     """
 
     settings: DockerSettings
@@ -50,7 +50,7 @@ class Docker(Struct, frozen=True, dict=True):
         return shutil.which(self.name, path="/usr/local/bin:/usr/bin:/bin")
 
     def find_problem(self, confinement: Confinement) -> str | None:
-        """Why containers cannot be used; the engine itself is asked only when a command runs."""
+        """Return why containers cannot be used; the engine itself is contacted only when a command runs."""
         if self.program is None:
             return f"the program `{self.name}` is not installed"
         if confinement.network is Network.PROXY:
@@ -62,7 +62,7 @@ class Docker(Struct, frozen=True, dict=True):
         )
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
-        """How to start a program in a container of its own."""
+        """Return how to start a program in a new container."""
         assert self.program is not None
         client = {name: self.inherited[name] for name in _CLIENT_VARIABLES if name in self.inherited}
         variables = {**entry.environment, **self.settings.env}
@@ -75,7 +75,7 @@ class Docker(Struct, frozen=True, dict=True):
                 *("--name", f"{self.settings.container_prefix}{confinement.name}-{{serial}}"),
                 *("--workdir", str(PurePosixPath(self.settings.workdir, entry.below))),
                 *describe_container(self.settings, confinement),
-                # a name without a value is taken from the client's own variables, where other users cannot read it
+                # a name without a value is taken from the client's own variables, which other users cannot read
                 *(word for name in names for word in ("--env", name)),
                 self.settings.image,
                 *prepare_container(self.settings.setup_command),
@@ -86,7 +86,7 @@ class Docker(Struct, frozen=True, dict=True):
 
 
 def prepare_container(command: str | None) -> tuple[str, ...]:
-    """What a container does before its program: the setup command, whose failure is the program's."""
+    """Return the start command of a container: the setup command, whose failure fails the program, then the program."""
     if not command:
         return ()
     script = (
@@ -96,7 +96,7 @@ def prepare_container(command: str | None) -> tuple[str, ...]:
 
 
 def describe_container(settings: DockerSettings, confinement: Confinement) -> Iterator[str]:
-    """The options that say what a container is and may do."""
+    """Return the options that define a container and its permissions."""
     mode = "" if confinement.writable else ",readonly"
     yield from ("--network", settings.network, "--security-opt", "no-new-privileges")
     yield from ("--mount", f"type=bind,source={confinement.folder},target={settings.workdir}{mode}")
@@ -140,14 +140,14 @@ def _ulimits(settings: DockerSettings, confinement: Confinement) -> Iterator[str
 
 
 def refuse_network(network: str) -> str | None:
-    """Why a container may not use a network: one that it would share with the host or with another container."""
+    """Return why a container must not use a network: it would be shared with the host or another container."""
     if network == "host" or network.startswith(("container:", "ns:")):
         return f"sandbox.docker.network `{network}` would share a network that is not the sandbox's own"
     return None
 
 
 def refuse_bind(bind: str, home: Path) -> str | None:
-    """Why a folder of the host may not be brought in; None where it may."""
+    """Return why a folder of the host must not be mounted; None if it may."""
     source = bind.partition(":")[0]
     if not source.startswith("/"):
         return f"sandbox.docker.binds: `{bind}` does not start with an absolute path"
@@ -155,7 +155,7 @@ def refuse_bind(bind: str, home: Path) -> str | None:
     if path == Path("/") or any(path.is_relative_to(place) for place in _SYSTEM_PLACES):
         return f"sandbox.docker.binds: `{source}` is a system folder"
     if path.name in _ENGINE_SOCKETS:
-        return f"sandbox.docker.binds: `{source}` would hand over the container engine"
+        return f"sandbox.docker.binds: `{source}` would give access to the container engine"
     state = Path(os.path.realpath(home))
     if state.is_relative_to(path) or path.is_relative_to(state):
         return f"sandbox.docker.binds: `{source}` would show Retinue's state"

@@ -1,7 +1,7 @@
-"""Confinement by landlock, for machines where bubblewrap is missing or not allowed to make namespaces.
+"""The landlock backend, for machines where bubblewrap is missing or must not create namespaces.
 
-Weaker than namespaces: the program sees that other files and processes exist. It cannot read, write or signal them.
-There is no network and no socket of any kind, and changes of a file's mode have no effect.
+It is weaker than namespaces: a program can see that other files and processes exist, but cannot read, write or signal
+them. There is no network and no socket of any kind, and changes of a file's mode have no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Landlock(Struct, frozen=True, dict=True):
         return landlock_version()
 
     def find_problem(self, confinement: Confinement) -> str | None:
-        """Why landlock cannot enforce a sandbox."""
+        """Return why landlock cannot enforce a sandbox; None if it can."""
         if sys.platform != "linux":
             return "landlock exists on Linux only"
         if this_machine() is None:
@@ -42,17 +42,17 @@ class Landlock(Struct, frozen=True, dict=True):
             has = f"only version {self.version} of it" if self.version else "none"
             return f"landlock {NEEDED_VERSION} is needed (Linux 6.2), and the kernel has {has}"
         if confinement.network is Network.PROXY:
-            return "landlock has no network of its own to put the proxy in"
+            return "landlock has no network namespace for the proxy"
         if confinement.hidden:
             return f"landlock cannot hide {confinement.hidden[0]} inside a visible folder"
         return None
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
-        """How to start a program in the sandbox."""
+        """Return how to start a program in the sandbox."""
         machine = this_machine()
         assert machine is not None
         calls = ON_THE_HOST if self.version >= SCOPES_VERSION else (*ON_THE_HOST, *NO_SIGNALS)
-        # a configuration that may not be read stops git, one that is not asked for does not
+        # git fails if a configuration file is not readable, but not if it is disabled
         fixed = {"HOME": str(confinement.user_home), "TMPDIR": str(confinement.temporary), "GIT_CONFIG_NOSYSTEM": "1"}
         return LaunchPlan(
             kind=BackendKind.LANDLOCK,
@@ -66,7 +66,7 @@ class Landlock(Struct, frozen=True, dict=True):
 
 
 def _rules(confinement: Confinement) -> list[tuple[str, bool]]:
-    """The paths that stay, and whether each may be written."""
+    """Return the accessible paths, and whether each is writable."""
     readable = ["/usr", *SYSTEM_FOLDERS, *(f"/etc/{name}" for name in _ETC), *(f"/proc/{n}" for n in _KERNEL_FILES)]
     readable += [os.fspath(path) for path in confinement.shown]
     own = (confinement.temporary, confinement.user_home)

@@ -1,7 +1,7 @@
-"""Starting a program confined.
+"""Start a sandboxed program.
 
-Runs inside the supervisor of a command, so it needs the standard library alone, and of that only what loads fast:
-`typing` and `socket` would cost more than the rest of a start.
+This runs inside the supervisor of a command, so it uses only the standard library, and only modules that load fast:
+`typing` and `socket` would take longer than the rest of a start.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     Spawn = Callable[[str, list[str], dict[str, str], list[FileAction]], int]
 
 FIRST_FEED, INFO, BLOCK = 100, 98, 99
-"""The descriptors that bubblewrap finds: what it reads, where it tells of its child, and what it waits for."""
+"""The descriptors passed to bubblewrap: its input files, where it reports its child, and what it waits for."""
 NOT_STARTED = 126
 _NET_NAMESPACE, _USER_NAMESPACE, _OWNER_OF = 0x40000000, 0x10000000, 0xB701
 _LISTEN_SECONDS = 5.0
 _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
-_KILLED_FIRST = 500
+_OOM_SCORE_ADJUSTMENT = 500
 
 
 class Launcher:
-    """Starts programs as one plan says.
+    """Starts programs according to one plan.
 
-    `spawn` starts one by its path, its words, its variables and what is done to its descriptors first; `door` is a
-    socket to whoever serves the network.
+    `spawn` starts a program with its path, arguments, variables and descriptor actions; `proxy_socket` is a socket
+    to the process that serves the network.
     """
 
-    def __init__(self, plan: dict[str, Any], spawn: Spawn, door: int | None = None) -> None:
+    def __init__(self, plan: dict[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:
         self._plan = plan
         self._spawn = spawn
-        if door is not None:
-            os.set_inheritable(door, False)
-        self._door = door
+        if proxy_socket is not None:
+            os.set_inheritable(proxy_socket, False)
+        self._proxy_socket = proxy_socket
         self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
         self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
         self.containers: list[str] = []
@@ -55,12 +55,12 @@ class Launcher:
 
     @property
     def processes(self) -> int | None:
-        """The most processes there may be, where the kernel itself does not count them: it never does for root."""
+        """The maximum number of processes, if the kernel does not enforce it: it never does for root."""
         limits = self._plan["limits"]
         return limits[1] if limits is not None and os.geteuid() == 0 else None
 
     def start(self, argv: list[str], actions: list[FileAction]) -> int:
-        """Start one program; raises `OSError` where it cannot be confined."""
+        """Start one program; raise `OSError` if it cannot be sandboxed."""
         match self._plan["kind"]:
             case "bubblewrap":
                 return self._start_bubblewrap(argv, actions)
@@ -90,7 +90,7 @@ class Launcher:
                 self._open_network(inside)
                 os.write(release, b"!")
         except OSError:
-            # the one inside first: closing what it waits for would let it go on before its wrapper's death reaches it
+            # inner process first: closing the descriptor it waits for would let it continue before its wrapper ends
             for process in (pid,) if inside is None else (inside, pid):
                 os.kill(process, signal.SIGKILL)
             raise
@@ -100,19 +100,19 @@ class Launcher:
         return pid
 
     def _check_part(self, inside: int) -> None:
-        """Refuse a sandbox that shows another folder than the one that was meant: bubblewrap takes it by its path."""
+        """Refuse a sandbox that shows another folder than intended: bubblewrap mounts it by path."""
         if self._plan["part"] is not None:
             path, device, inode = self._plan["part"]
             require_same_folder(stat_inside(inside, path), (device, inode))
 
     def _open_network(self, inside: int) -> None:
-        if self._plan["port"] is None or self._door is None:
+        if self._plan["port"] is None or self._proxy_socket is None:
             return
         from socket import send_fds, socket
 
         listener = listen_in_namespace(inside, self._plan["port"])
-        with listener, socket(fileno=os.dup(self._door)) as door:
-            send_fds(door, [b"!"], [listener.fileno()])
+        with listener, socket(fileno=os.dup(self._proxy_socket)) as proxy_socket:
+            send_fds(proxy_socket, [b"!"], [listener.fileno()])
 
     def _start_enclosed(self, argv: list[str], actions: list[FileAction]) -> int:
         parent = os.getpid()
@@ -123,10 +123,10 @@ class Launcher:
             _act(actions)
             restrict_process(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
             if os.getppid() != parent:
-                raise OSError("the supervisor is gone")
+                raise OSError("the supervisor ended")
             os.execve(argv[0], argv, self._plan["environment"])  # noqa: S606
         except OSError as error:
-            os.write(2, f"cannot start {argv[0]} confined: {error}\n".encode(errors="replace"))
+            os.write(2, f"cannot start {argv[0]} in the sandbox: {error}\n".encode(errors="replace"))
         finally:
             os._exit(NOT_STARTED)
 
@@ -152,31 +152,32 @@ class Launcher:
 
 
 def name_wrapper(supervisor: int) -> str:
-    """What a wrapper calls itself, so that it can be found when the supervisor that it should die with is gone.
+    """Return the name of a wrapper process, by which it is found if its supervisor has ended.
 
-    A wrapper asks to die with its parent only a moment after its start; one that lost it before then would stay.
+    A wrapper asks to die with its parent only shortly after its start; if the parent ends before, the wrapper would
+    stay.
     """
     return f"bwrap-{supervisor}"
 
 
 def lock_stamp(stamp: str) -> int:
-    """Keep a sandbox from being pruned for as long as this process lives."""
+    """Prevent a sandbox from being pruned while this process runs."""
     descriptor = os.open(stamp, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
 def raise_oom_score() -> None:
-    """Let the kernel take this process and what it starts first where memory runs out."""
+    """Make the kernel kill this process and its children first if memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
-            stream.write(str(_KILLED_FIRST))
+            stream.write(str(_OOM_SCORE_ADJUSTMENT))
     except OSError:
         return
 
 
 def stat_inside(pid: int, path: str) -> os.stat_result:
-    """What stands at a path for the first process of a sandbox, once its file system is made."""
+    """Return the status of a path as the first process of a sandbox sees it, once its file system is set up."""
     outside = os.stat("/")  # noqa: PTH116
     deadline = time.monotonic() + _MOUNT_SECONDS
     while True:
@@ -185,18 +186,18 @@ def stat_inside(pid: int, path: str) -> os.stat_result:
             if not os.path.samestat(os.fstat(root), outside):
                 return os.stat(path.lstrip("/"), dir_fd=root, follow_symlinks=False)
         except FileNotFoundError:
-            pass  # between the host's file system and its own it has one that is nearly empty
+            pass  # between the host's file system and its own, the process has a nearly empty one
         finally:
             os.close(root)
         if time.monotonic() > deadline:
-            raise OSError("the sandbox was not made in time")
+            raise OSError("the sandbox was not set up in time")
         time.sleep(_MOUNT_DELAY)
 
 
 def listen_in_namespace(pid: int, port: int) -> socket:
-    """A listening socket on the loopback of another process's network namespace.
+    """Return a listening socket on the loopback of another process's network namespace.
 
-    Only a process inside can reach it, while whoever accepts its connections stays outside.
+    Only a process inside can connect to it, while the accepting process stays outside.
     """
     from socket import recv_fds, send_fds, socket, socketpair
 
@@ -228,7 +229,7 @@ def _enter_network(pid: int) -> None:
 
 
 def _bind_when_up(port: int) -> socket:
-    """The loopback device comes up a moment after the namespace."""
+    """Bind a socket once the loopback device is up, shortly after the namespace is created."""
     from socket import socket
 
     deadline = time.monotonic() + _LISTEN_SECONDS
@@ -254,7 +255,7 @@ def _memory_file(data: bytes) -> int:
 
 
 def _read_child(info: int) -> int | None:
-    """The process that bubblewrap made, as it tells; None where it failed and has said so."""
+    """Return the process id that bubblewrap reports; None if bubblewrap failed and printed the error."""
     told = b""
     while b"}" not in told:
         more = os.read(info, 4096)
@@ -265,7 +266,7 @@ def _read_child(info: int) -> int | None:
 
 
 def _act(actions: Sequence[FileAction]) -> None:
-    """Do to this process's descriptors what `posix_spawn` would do, and undo what Python did to its signals."""
+    """Apply the descriptor actions of `posix_spawn` to this process, and restore the signals that Python changed."""
     for action, *numbers in actions:
         if action == os.POSIX_SPAWN_DUP2:
             os.dup2(numbers[0], numbers[1])

@@ -1,4 +1,4 @@
-"""How a program is started confined, as plain data: it crosses into the process that starts it."""
+"""Launch plans: how a sandboxed program is started, as plain data that is sent to the starting process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.sandbox.confinement import Confinement, ResourceLimits, VisiblePart
 
 
 class BackendKind(StrEnum):
-    """What confines."""
+    """The kinds of sandbox backends."""
 
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "landlock"
@@ -20,18 +20,18 @@ class BackendKind(StrEnum):
 
 
 class CommandStart(Struct, frozen=True):
-    """What one command brings along: the folder it starts in, below the sandbox's, and its variables."""
+    """The working folder of one command, relative to the sandbox's, and its variables."""
 
     below: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class LaunchPlan(Struct, frozen=True):
-    """What `retinue.sandbox.launch` needs to start a program confined.
+    """The input of `retinue.sandbox.launch` for starting a sandboxed program.
 
-    `options` stand before the program's own words. `feeds` are files that exist only in memory, for the programs that
-    read them by the number of a descriptor. `port` is where the proxy listens inside; None is no network. `part` must
-    be the folder that it was, or the program is not started.
+    `options` precede the program's own arguments. `feeds` are files in memory that the program reads by descriptor
+    number. `port` is where the proxy listens inside; None disables the network. `part` must still be the same folder,
+    or the program is not started.
     """
 
     kind: BackendKind
@@ -46,7 +46,7 @@ class LaunchPlan(Struct, frozen=True):
     part: VisiblePart | None = None
 
     def plan(self) -> dict[str, Any]:
-        """The wrapping as JSON can carry it."""
+        """Return the plan as JSON-compatible data."""
         return {
             "kind": self.kind.value,
             "program": self.program,
@@ -64,9 +64,9 @@ class LaunchPlan(Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """One way to confine. Its `name` is the one in the settings.
+    """A sandbox backend. `name` is its name in the settings.
 
-    One that `shows_parts` shows no more of a folder than a part of it, and no other folder in its place.
+    A backend with `shows_parts` can show only a part of a folder, and verifies that it is the intended one.
     """
 
     @property
@@ -76,9 +76,9 @@ class Backend(Protocol):
     def shows_parts(self) -> bool: ...
 
     def find_problem(self, confinement: Confinement) -> str | None:
-        """Why it cannot enforce this sandbox on this machine; None where it can."""
+        """Return why the backend cannot enforce this sandbox on this machine; None if it can."""
         ...
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
-        """How to start a program in the sandbox."""
+        """Return how to start a program in the sandbox."""
         ...

@@ -1,7 +1,7 @@
-"""Confining the process one is in, for good: landlock, the system call filter, no capabilities, limits.
+"""Restrict the current process permanently: landlock, system call filter, no capabilities, resource limits.
 
-Runs in a forked child right before it becomes the program that is to be confined, so it needs the standard library
-alone. Whatever fails raises: a program is never started half confined.
+This runs in a forked child right before it executes the sandboxed program, so it uses only the standard library. Any
+failure raises: a program is never started with partial restrictions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ASK_VERSION, _PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL_DEV = 1 << 6, 1 << 11, 1 << 14, 1 << 15
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many of the rights on files each version knows; from the fifth on there are 16."""
+"""The number of file access rights per landlock version; from version 5 on there are 16."""
 _BIND_AND_CONNECT_TCP = 3
 _SCOPE_SOCKETS_AND_SIGNALS = 3
 
 NEEDED_VERSION = 3
-"""The first that guards against files being cut to nothing."""
+"""The first version that controls truncation of files."""
 SCOPES_VERSION = 6
-"""The first that keeps signals inside."""
+"""The first version that restricts signals."""
 _TCP_VERSION = 4
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 1, 24, 38, 22, 47
@@ -42,14 +42,14 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def landlock_version() -> int:
-    """The version of landlock that the kernel offers; 0 where there is none."""
+    """Return the version of landlock that the kernel offers; 0 if there is none."""
     if _libc is None:
         return 0
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)))
 
 
 def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
-    """Bound what a process uses: address space, processes, the size of a file, open files; and no core dumps."""
+    """Limit address space, processes, file size and open files; disable core dumps."""
     memory, processes, file_size, open_files = limits
     for what, most in (
         (resource.RLIMIT_AS, memory),
@@ -64,7 +64,7 @@ def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
 
 
 def count_own_processes() -> int:
-    """How many processes this user has: without a user namespace the kernel's limit counts them all."""
+    """Return the number of this user's processes: without a user namespace the kernel's limit counts all of them."""
     mine = os.getuid()
     count = 0
     with os.scandir("/proc") as entries:
@@ -82,7 +82,7 @@ def restrict_process(
     filter_bytes: bytes,
     part: tuple[str, int, int] | None = None,
 ) -> None:
-    """Leave this process nothing but the paths in `rules`, each readable, some writable; there is no way back.
+    """Restrict this process to the paths in `rules`, each readable, some writable; this cannot be undone.
 
     `part` is a path among them, with the device and inode that it must have.
     """
@@ -107,7 +107,7 @@ def _drop_capabilities() -> None:
     assert _libc is not None
     if os.geteuid() == 0:
         for capability in range(_LAST_CAPABILITY + 1):
-            # a capability that the kernel does not know cannot be dropped and need not be
+            # a capability that the kernel does not know cannot and need not be dropped
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
@@ -160,9 +160,9 @@ def _allow(ruleset: int, path: str, everything: int, *, writable: bool, expected
 
 
 def require_same_folder(found: os.stat_result, expected: tuple[int, int]) -> None:
-    """Raise where what stands at a path is not the folder, by device and inode, that was meant."""
+    """Raise if the path is not the intended folder, compared by device and inode."""
     if (found.st_dev, found.st_ino) != expected:
-        raise OSError("the folder that the session is kept to was replaced by another one")
+        raise OSError("the folder that the session is restricted to was replaced by another one")
 
 
 def _load_filter(filter_bytes: bytes) -> None:

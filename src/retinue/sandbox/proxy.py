@@ -1,8 +1,8 @@
-"""The only way from a sandbox to the network: an HTTP proxy in this process that checks every address.
+"""The network proxy of sandboxes: an HTTP proxy in this process that checks every address.
 
-A sandbox has a network namespace with nothing in it. Whoever starts a program there makes a listening socket on that
-namespace's loopback and hands its descriptor over; the connections that programs make to it are answered here. A host
-is resolved once, every address is checked, and the connection goes to one of them, exactly as for web_fetch.
+A sandbox has an empty network namespace. The process that starts a program creates a listening socket on the loopback
+of that namespace and passes its descriptor to the proxy, which accepts the programs' connections. A host is resolved
+once, every address is checked, and the connection goes to one of them, as for web_fetch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HOP_BY_HOP = ("proxy-", "connection", "keep-alive", "host")
 
 
 class BadRequest(RetinueError):
-    """A request that no proxy understands."""
+    """A malformed proxy request."""
 
 
 class NetworkRules(Struct, frozen=True):
@@ -53,7 +53,7 @@ class NetworkRules(Struct, frozen=True):
 
 
 class ProxyRequest(Struct, frozen=True):
-    """What a program wants: a tunnel, or a plain request whose rewritten head is `forward`."""
+    """A parsed request: a tunnel, or a plain request whose rewritten head is `forward`."""
 
     host: str
     port: int
@@ -61,7 +61,7 @@ class ProxyRequest(Struct, frozen=True):
 
 
 def is_allowed(hosts: tuple[str, ...], host: str, port: int) -> bool:
-    """Whether the list lets programs reach a host; only the ports of the web, unless an entry names another."""
+    """Return whether the rules allow a host; only ports 80 and 443, unless an entry names another."""
     if not hosts:
         return port in WEB_PORTS
     return any(_matches(pattern.strip().lower(), host.rstrip(".").lower(), port) for pattern in hosts)
@@ -77,7 +77,7 @@ def _matches(pattern: str, host: str, port: int) -> bool:
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """The request in a head; raises `BadRequest`."""
+    """Parse the head of a request; raise `BadRequest` if it is malformed."""
     try:
         first, *lines = head.decode("latin-1").split("\r\n")
         method, target, version = first.split(" ")
@@ -88,9 +88,9 @@ def parse_request(head: bytes) -> ProxyRequest:
             parsed = urlsplit(target)
             port = parsed.port or 80
     except ValueError:
-        raise BadRequest("The request line is not one that a proxy understands.") from None
+        raise BadRequest("The request line is not a valid proxy request.") from None
     if not parsed.hostname or not port or parsed.username is not None or not version.startswith("HTTP/1."):
-        raise BadRequest("The request names no host and port.")
+        raise BadRequest("The request has no host and port.")
     if method == "CONNECT":
         return ProxyRequest(parsed.hostname, port)
     if parsed.scheme != "http":
@@ -101,15 +101,15 @@ def parse_request(head: bytes) -> ProxyRequest:
     return ProxyRequest(parsed.hostname, port, forward.encode("latin-1"))
 
 
-async def serve_network(door: socket.socket, rules: NetworkRules) -> None:
-    """Answer on every listening socket that comes through the door, until the other side closes it."""
-    door.setblocking(False)
+async def serve_network(proxy_socket: socket.socket, rules: NetworkRules) -> None:
+    """Accept connections on every listening socket received through `proxy_socket`, until the other side closes it."""
+    proxy_socket.setblocking(False)
     async with anyio.create_task_group() as tasks:
-        with door:
+        with proxy_socket:
             while True:
-                await anyio.wait_readable(door)
+                await anyio.wait_readable(proxy_socket)
                 try:
-                    received, descriptors, _, _ = socket.recv_fds(door, 1, 1)
+                    received, descriptors, _, _ = socket.recv_fds(proxy_socket, 1, 1)
                 except OSError:
                     break
                 if not received:
@@ -122,19 +122,19 @@ async def serve_network(door: socket.socket, rules: NetworkRules) -> None:
 async def _serve(listening: socket.socket, rules: NetworkRules) -> None:
     at_once = anyio.CapacityLimiter(MAX_CONNECTIONS)
 
-    async def attend(client: SocketStream) -> None:
+    async def serve_client(client: SocketStream) -> None:
         async with at_once, client:
             try:
-                await _attend(client, rules)
+                await _serve_client(client, rules)
             except _BROKEN_OFF:
-                log.debug("a connection of a sandbox broke off", exc_info=True)
+                log.debug("a connection of a sandbox was interrupted", exc_info=True)
 
     listener = await SocketListener.from_socket(listening)
     async with listener:
-        await listener.serve(attend)
+        await listener.serve(serve_client)
 
 
-async def _attend(client: SocketStream, rules: NetworkRules) -> None:
+async def _serve_client(client: SocketStream, rules: NetworkRules) -> None:
     try:
         with anyio.fail_after(HEAD_SECONDS):
             head, rest = await _read_head(client)
@@ -159,8 +159,8 @@ async def _pass_on(request: ProxyRequest, rest: bytes, client: SocketStream, ups
         if request.forward or rest:
             await upstream.send((request.forward or b"") + rest)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_pump, client, upstream)
-            await _pump(upstream, client)
+            tasks.start_soon(_copy_bytes, client, upstream)
+            await _copy_bytes(upstream, client)
             tasks.cancel_scope.cancel()
 
 
@@ -176,9 +176,7 @@ async def _read_head(client: SocketStream) -> tuple[bytes, bytes]:
 
 async def _connect(request: ProxyRequest, rules: NetworkRules) -> SocketStream:
     if not is_allowed(rules.hosts, request.host, request.port):
-        raise AddressRefused(
-            f"{request.host}:{request.port} may not be reached from this sandbox; sandbox.allowHosts names what may."
-        )
+        raise AddressRefused(f"{request.host}:{request.port} is not allowed in this sandbox; see sandbox.allowHosts.")
     addresses = await find_addresses(request.host, request.port, rules.policy, rules.resolve)
     for address in addresses:
         try:
@@ -189,8 +187,8 @@ async def _connect(request: ProxyRequest, rules: NetworkRules) -> SocketStream:
     raise NetworkFailed(f"{request.host}:{request.port} does not answer.")
 
 
-async def _pump(source: SocketStream, target: SocketStream) -> None:
-    """Pass bytes on until their end, or until nothing comes for long."""
+async def _copy_bytes(source: SocketStream, target: SocketStream) -> None:
+    """Copy bytes until the end of the stream, or until it is idle for too long."""
     with suppress(*_BROKEN_OFF):
         with anyio.move_on_after(IDLE_SECONDS) as patience:
             async for chunk in source:

@@ -1,4 +1,4 @@
-"""The sandboxes of a home: which session uses which, what enforces it, and what is left of unused ones."""
+"""The sandboxes of a home: which session uses which, which backend enforces it, and removal of unused ones."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from retinue.security.network import MODEL_CHOSEN, Policy
 
 INSTALL = (
     "Install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`, `apk add bubblewrap`), "
-    "or have the owner set sandbox.backend or sandbox.mode; `retinue sandbox explain` tells more."
+    "or have the owner set sandbox.backend or sandbox.mode; `retinue sandbox explain` shows details."
 )
 
 
 class BackendCandidate(Struct, frozen=True):
-    """A backend that was looked at; `problem` is why it is not used."""
+    """A backend that was checked; `problem` is why it is not used."""
 
     name: str
     problem: str | None
 
 
 class BackendChoice(Struct, frozen=True):
-    """The backend that enforces a sandbox, None where none can, and all that were looked at."""
+    """The backend that enforces a sandbox (None if none works), and all that were checked."""
 
     backend: Backend | None
     candidates: tuple[BackendCandidate, ...]
 
 
 class BackedSandbox(Struct, frozen=True):
-    """A sandbox and what enforces it, for a command that starts in the folder `below` the sandbox's own."""
+    """A sandbox and its backend, for a command that starts in the folder `below` the sandbox's own."""
 
     confinement: Confinement
     backend: Backend
@@ -54,13 +54,13 @@ class BackedSandbox(Struct, frozen=True):
     policy: Policy = MODEL_CHOSEN
 
     def wrap(self, environment: Mapping[str, str]) -> LaunchPlan:
-        """How each program of the command is started."""
+        """Return how each program of the command is started."""
         return self.backend.wrap(self.confinement, CommandStart(self.below, environment))
 
 
 @cache
 def built_in() -> tuple[Backend, ...]:
-    """The backends that need no setting up, the better one first; each is tried once."""
+    """Return the backends that need no configuration, in order of preference; each is tested once."""
     from retinue.sandbox.bubblewrap import Bubblewrap
     from retinue.sandbox.landlock import Landlock
 
@@ -68,9 +68,9 @@ def built_in() -> tuple[Backend, ...]:
 
 
 class Sandboxes(Struct, frozen=True):
-    """All sandboxes of a home. Drawing one costs nothing; a backend is tried when the first command needs it.
+    """All sandboxes of a home. A backend is tested when the first command needs it.
 
-    `policy` decides which addresses commands reach where their network is on.
+    `policy` decides which addresses commands reach if their network is enabled.
     """
 
     home: Path
@@ -80,31 +80,31 @@ class Sandboxes(Struct, frozen=True):
     inherited: Mapping[str, str] = field(default_factory=dict)
     policy: Policy = MODEL_CHOSEN
 
-    def standing(self, session: SessionKey) -> SandboxDecision:
-        """Whether a session is confined, and why."""
+    def decide(self, session: SessionKey) -> SandboxDecision:
+        """Return whether a session is sandboxed, and why."""
         return decide_sandbox(self.settings_of(session.agent), session)
 
     def confine(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement | None:
-        """The sandbox that a session must use; None where it is not confined."""
-        return self.draw(session, shown) if self.standing(session).confined else None
+        """Return the sandbox that a session must use; None if it is not sandboxed."""
+        return self.confinement_of(session, shown) if self.decide(session).confined else None
 
-    def draw(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
-        """The sandbox that a session uses where it is confined."""
+    def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
+        """Return the sandbox that a session would use."""
         workspace = self.workspace_of(session.agent)
         grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
         return make_confinement(self.settings_of(session.agent), session, grounds)
 
     def open(self, confinement: Confinement, session: SessionKey) -> None:
-        """Make what a sandbox keeps on disk, and note that it is used."""
+        """Create the folders of a sandbox, and record that it is used."""
         prepare(confinement, session, self.now())
 
     def choose(self, confinement: Confinement, session: SessionKey) -> BackendChoice:
-        """What enforces a sandbox on this machine: what is configured, else the first that can."""
+        """Choose the backend of a sandbox: the configured one, else the first that works."""
         settings = self.settings_of(session.agent)
         judged = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
         looked_at = [BackendCandidate(backend.name, problem) for backend, problem in judged]
         if settings.backend == "ssh":
-            looked_at.append(BackendCandidate("ssh", "no plugin offers it"))
+            looked_at.append(BackendCandidate("ssh", "no plugin provides it"))
         return BackendChoice(next((backend for backend, problem in judged if problem is None), None), tuple(looked_at))
 
     def _backends(self, settings: SandboxSettings) -> tuple[Backend, ...]:
@@ -118,31 +118,31 @@ class Sandboxes(Struct, frozen=True):
             case name:
                 return tuple(backend for backend in built_in() if backend.name == name)
 
-    def enclose(
+    def with_backend(
         self, confinement: Confinement, session: SessionKey, below: str = ".", part: VisiblePart | None = None
     ) -> BackedSandbox:
-        """A sandbox with what enforces it; raises `SandboxUnavailable` where nothing can. Makes nothing on disk.
+        """Return a sandbox with its backend; raise `SandboxUnavailable` if none works. Creates nothing on disk.
 
-        `part` is all that a session kept to it sees of the folder, where that can be enforced.
+        `part` is the only visible part of the folder if the session is restricted to it and the backend supports this.
         """
         choice = self.choose(confinement, session)
         if choice.backend is None:
-            told = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
-            because = self.standing(session).because
+            problems = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
+            because = self.decide(session).because
             raise SandboxUnavailable(
-                f"Commands of this session run in a sandbox only ({because}), and none works here. {told}. {INSTALL}"
+                f"Commands of this session need a sandbox ({because}), and none works here. {problems}. {INSTALL}"
             )
         if part is not None and choice.backend.shows_parts:
             confinement = confinement.keep_to(part)
         return BackedSandbox(confinement, choice.backend, below, self.policy)
 
     def kept(self, agents: tuple[AgentId, ...]) -> list[StoredSandbox]:
-        """The sandboxes on disk."""
+        """Return the sandboxes on disk."""
         folders = {sandboxes_folder(self.settings_of(agent), self.home) for agent in agents}
         return [kept for folder in sorted(folders) for kept in list_stored(folder)]
 
     def prune(self, agent: AgentId) -> list[tuple[StoredSandbox, str]]:
-        """Remove an agent's unused sandboxes, and the shared one where it is unused; returns which and why."""
+        """Remove an agent's unused sandboxes, and the shared one if it is unused; return which and why."""
         settings, now = self.settings_of(agent), self.now()
         removed = []
         for kept in list_stored(sandboxes_folder(settings, self.home)):

@@ -1,8 +1,8 @@
-"""The filter that decides which system calls a confined program may make, as the bytes that the kernel loads.
+"""The system call filter of sandboxed programs, as BPF bytecode.
 
-The kernel runs a small program for each call: it loads words of a record (the call's number, the processor's kind, the
-arguments) and returns a verdict. The filter refuses what nobody needs inside a sandbox and what has let others out of
-theirs; calls that are newer than the filter do not exist.
+The kernel runs a small program for each call: it loads words of a record (call number, architecture, arguments) and
+returns a verdict. The filter refuses calls that sandboxed programs do not need and calls that were used in sandbox
+escapes; calls newer than the filter return ENOSYS.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 """`TIOCSTI` and `TIOCLINUX`, which put characters into a terminal's input."""
 _QUERY_PERSONALITY = (0, 0xFFFFFFFF)
 _UNIX, _INET, _INET6 = 1, 2, 10
-_NOTHING_WRONG = 0
-"""The error of a call that does nothing and says that it worked."""
+_NO_ERROR = 0
+"""The error number of a call that does nothing and reports success."""
 
 
 class Refuse(Struct, frozen=True):
-    """The call fails with an error, whatever its arguments."""
+    """The call fails with an error, regardless of its arguments."""
 
     call: str
     error: int = errno.EPERM
 
 
 class RefuseFlags(Struct, frozen=True):
-    """The call fails where any bit of `mask` is set in an argument."""
+    """The call fails if any bit of `mask` is set in an argument."""
 
     call: str
     argument: int
@@ -47,7 +47,7 @@ class RefuseFlags(Struct, frozen=True):
 
 
 class RefuseValues(Struct, frozen=True):
-    """The call fails where the lower half of an argument is one of these."""
+    """The call fails if the lower half of an argument is one of these values."""
 
     call: str
     argument: int
@@ -55,7 +55,7 @@ class RefuseValues(Struct, frozen=True):
 
 
 class OnlyValues(Struct, frozen=True):
-    """The call fails unless the lower half of an argument is one of these."""
+    """The call fails unless the lower half of an argument is one of these values."""
 
     call: str
     argument: int
@@ -84,34 +84,34 @@ COMMON: tuple[Rule, ...] = (
     *_refuse("unshare setns mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig fsmount fspick"),
     *_refuse("mount_setattr open_by_handle_at name_to_handle_at quotactl quotactl_fd"),
     RefuseFlags("clone", 0, _NEW_NAMESPACES),
-    # large parts of the kernel that have let programs out; a missing call makes programs fall back to older ones
+    # large kernel interfaces used in escapes; if a call is missing, programs fall back to older ones
     *_refuse("clone3 io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
     *_refuse("keyctl add_key request_key bpf perf_event_open userfaultfd memfd_secret fanotify_init fanotify_mark"),
     # the machine
     *_refuse("kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct syslog"),
     *_refuse("sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex iopl ioperm vhangup"),
-    # what is left of long ago
+    # obsolete calls
     *_refuse("modify_ldt uselib ustat sysfs _sysctl create_module query_module get_kernel_syms nfsservctl"),
     Refuse("lookup_dcookie"),
     OnlyValues("personality", 0, _QUERY_PERSONALITY),
     RefuseValues("ioctl", 1, _TYPE_INTO_TERMINAL),
 )
-"""What no confined program may do."""
+"""The rules for all sandboxed programs."""
 
 IN_NAMESPACES: tuple[Rule, ...] = (*COMMON, OnlyValues("socket", 0, (_UNIX, _INET, _INET6), errno.EAFNOSUPPORT))
-"""For a program with namespaces of its own: its sockets reach nothing but itself, and need no other families."""
+"""For a program in its own namespaces: its sockets reach nothing outside, and need no other families."""
 
 ON_THE_HOST: tuple[Rule, ...] = (
     *COMMON,
-    # without a network of its own a socket of any kind leads to the host; pairs of connected ones stay possible
+    # without a network namespace any socket could reach the host; connected socket pairs remain allowed
     Refuse("socket", errno.EACCES),
-    # landlock does not see changes of a file's attributes, nor who watches a folder; modes seem to change, because
-    # programs as common as git give up where they cannot set one
-    *_refuse("chmod fchmod fchmodat fchmodat2", _NOTHING_WRONG),
+    # landlock does not control file attributes or inotify watches; changing a mode succeeds without effect,
+    # because common programs such as git fail if they cannot set one
+    *_refuse("chmod fchmod fchmodat fchmodat2", _NO_ERROR),
     *_refuse("chown lchown fchown fchownat utime utimes futimesat inotify_add_watch"),
     *_refuse("setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"),
     OnlyNull("utimensat", 1),
-    # the memory and queues that all processes of a user share
+    # System V and POSIX IPC, which all processes of a user share
     *_refuse("shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open mq_unlink"),
     # other processes of the same user
     OnlyValues("prlimit64", 0, (0,)),
@@ -124,29 +124,29 @@ ON_THE_HOST: tuple[Rule, ...] = (
 NO_SIGNALS: tuple[Rule, ...] = _refuse(
     "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal pidfd_open"
 )
-"""For a program on the host whose signals nothing else confines."""
+"""For a program on the host if landlock cannot restrict its signals."""
 
 
 def this_machine() -> Machine | None:
-    """The processor's kind; None for one that the filter does not know."""
+    """Return the machine's architecture; None if the filter does not support it."""
     return MACHINES.get(platform.machine())
 
 
 def build_filter(rules: Iterable[Rule], machine: Machine) -> bytes:
-    """The filter as the kernel reads it: refuses what the rules say, and every call that is newer than they are."""
+    """Return the filter as the kernel reads it: refuses what the rules say, and every call newer than the rules."""
     program = [
         _step(_LOAD, _ARCH_AT),
         _step(_EQUAL, machine.audit, yes=1),
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER_AT),
-        # also the second table of numbers that x86_64 has, whose bit 30 is set
+        # also the x32 table of x86_64, whose numbers have bit 30 set
         _step(_GREATER, LAST_KNOWN, no=1),
         _fail(errno.ENOSYS),
     ]
     for rule in rules:
         number = number_of(rule.call, machine)
         if number is not None:
-            program += _block(number, _judge(rule))
+            program += _block(number, _compile_rule(rule))
     program.append(_step(_RETURN, _ALLOW))
     return b"".join(program)
 
@@ -155,8 +155,8 @@ def _block(number: int, judged: list[bytes]) -> list[bytes]:
     return [_step(_EQUAL, number, no=len(judged)), *judged]
 
 
-def _judge(rule: Rule) -> list[bytes]:
-    """What follows for the call that a rule is about; always ends with a verdict."""
+def _compile_rule(rule: Rule) -> list[bytes]:
+    """Return the instructions of a rule; they always end with a verdict."""
     match rule:
         case Refuse(_, error):
             return [_fail(error)]
@@ -180,7 +180,7 @@ def _judge(rule: Rule) -> list[bytes]:
 
 
 def _compare(argument: int, values: tuple[int, ...]) -> list[bytes]:
-    """Skip one step after these where the argument is among the values."""
+    """Return instructions that skip one step if the argument is one of the values."""
     last = len(values) - 1
     return [
         _load_argument(argument),
@@ -189,7 +189,7 @@ def _compare(argument: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _load_argument(argument: int, *, upper: bool = False) -> bytes:
-    """Both processors store the lower half of an argument first."""
+    """Return the instruction that loads an argument; both architectures store the lower half first."""
     return _step(_LOAD, _ARGUMENTS_AT + 8 * argument + (4 if upper else 0))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the confinement that commands run in."""
+"""Settings of sandboxes."""
 
 from __future__ import annotations
 
@@ -8,96 +8,96 @@ from retinue.settings import Settings, key, size_in_bytes
 
 
 class DockerSettings(Settings):
-    """How a container is made; also for podman. Every program of a command gets a container of its own."""
+    """Settings of containers, also for podman. Every program of a command runs in a new container."""
 
     image: str = key("retinue-sandbox:bookworm-slim")
-    """The image that commands run in."""
+    """The image of the containers."""
     container_prefix: str = key("retinue-")
-    """How the names of containers start."""
+    """The prefix of container names."""
     workdir: str = key("/workspace")
-    """Where the workspace is inside the container."""
+    """The path of the workspace inside the container."""
     network: str = key("none")
-    """The container's network; `host` and another container's are refused."""
+    """The container's network; `host` and another container's network are refused."""
     read_only_root: bool = key(True)
-    """Whether the container's own files are read-only."""
+    """Whether the container's root file system is read-only."""
     tmpfs: list[str] = key(["/tmp", "/var/tmp", "/run"])  # noqa: S108
-    """Folders in memory."""
+    """Folders mounted as tmpfs."""
     cap_drop: list[str] = key(["ALL"])
-    """Capabilities that are taken away."""
+    """Linux capabilities to drop."""
     user: str | None = key(None)
     """User of the commands. Default: the owner of the workspace."""
     env: dict[str, str] = key({})
     """Environment variables of the container."""
     binds: list[str] = key([])
-    """More folders to bring in, as in `/host:/inside:ro`; system folders and Retinue's own are refused."""
+    """Additional bind mounts, as in `/host:/inside:ro`; system folders and Retinue's own are refused."""
     pids_limit: int | None = key(None, ge=1)
-    """How many processes may run; without it `limits.processes`."""
+    """Maximum number of processes. Default: `limits.processes`."""
     memory: str | int | None = key(None)
-    """How much memory there is; without it `limits.memory`."""
+    """Memory limit. Default: `limits.memory`."""
     memory_swap: str | int | None = key(None)
-    """How much memory and swap there is together."""
+    """Limit of memory and swap together."""
     cpus: float | None = key(None, gt=0)
-    """How many processors there are."""
+    """Number of processors."""
     ulimits: dict[str, Any] = key({})
     """Limits per process, as a number or as `{soft, hard}`."""
     seccomp_profile: str | None = key(None)
-    """A file that says which system calls are allowed."""
+    """Path of a seccomp profile."""
     apparmor_profile: str | None = key(None)
-    """The name of an AppArmor profile."""
+    """Name of an AppArmor profile."""
     dns: list[str] = key([])
     """Name servers."""
     extra_hosts: list[str] = key([])
-    """More names, as in `name:address`."""
+    """Additional host names, as in `name:address`."""
     setup_command: str | None = key(None)
-    """A shell command that runs in each new container before its program; containers end with their program."""
+    """A shell command that runs in each new container before its program; a container ends with its program."""
 
 
 class LimitSettings(Settings):
-    """What a sandboxed program may use."""
+    """Resource limits of a sandboxed program."""
 
     memory: str | int = key("8gb", check=size_in_bytes)
-    """Address space of one program; it may reserve more than it really uses."""
+    """Address space of one process, which may be larger than the memory it uses."""
     processes: int = key(512, ge=16)
-    """Processes and threads of one program and all it starts."""
+    """Processes and threads of one program and its children."""
     file_size: str | int = key("1gb", check=size_in_bytes)
-    """How large a file may be written."""
+    """Maximum size of a file."""
     open_files: int = key(1024, ge=64)
-    """Files that one process may have open."""
+    """Maximum number of open files of one process."""
 
 
 class PruneSettings(Settings):
-    """When unused sandboxes are removed, with all that is in them."""
+    """When unused sandboxes are removed, including their files."""
 
     idle_hours: int = key(24, ge=0)
-    """Hours without use; 0 is never."""
+    """Hours without use; 0 means never."""
     max_age_days: int = key(7, ge=0)
-    """Days since it was made; 0 is never. One that was used within the last hour is kept."""
+    """Days since it was created; 0 means never. A sandbox used within the last hour is kept."""
 
 
 class SandboxSettings(Settings):
-    """Whether and how an agent's commands are confined."""
+    """Whether and how an agent's commands are sandboxed."""
 
     mode: Literal["off", "non-main", "all"] = key("off")
-    """`off` confines nothing, `non-main` every session but the main one, `all` every session."""
+    """Which sessions are sandboxed: `off` none, `non-main` all but the main session, `all` every session."""
     scope: Literal["session", "agent", "shared"] = key("agent")
-    """Who shares a sandbox: its temporary files, its home folder and, without workspace access, its work."""
+    """Which sessions share a sandbox: its temporary files, its home folder and, without workspace access, its work."""
     backend: Literal["bubblewrap", "landlock", "docker", "podman", "ssh"] | None = key(None)
     """Sandbox backend. Default: bubblewrap, or landlock if bubblewrap does not work."""
     workspace_access: Literal["none", "ro", "rw"] = key("none")
     """What a sandboxed session may do with the agent's workspace: nothing, read, or read and write."""
     workspace_root: str | None = key(None)
-    """Where sandboxes keep their own folders; without it `sandboxes` in Retinue's home."""
+    """The folder that contains the sandboxes' own folders. Default: `sandboxes` in Retinue's home."""
     network: Literal["off", "proxy"] = key("off")
-    """`proxy` lets commands reach public hosts over HTTP and HTTPS through a proxy that checks every address."""
+    """Network access. `proxy` allows public hosts over HTTP and HTTPS through a proxy that checks every address."""
     allow_hosts: list[str] = key([])
     """The only hosts that the proxy reaches, as `example.org`, `*.example.com` or `host:port`; empty is all public."""
     read_only_paths: list[str] = key([])
-    """Further folders that commands see, read-only."""
+    """Additional folders that commands can read."""
     limits: LimitSettings = key(LimitSettings)
-    """What a sandboxed program may use."""
+    """Resource limits of a sandboxed program."""
     docker: DockerSettings = key(DockerSettings)
-    """How a container is made."""
+    """Settings of containers."""
     browser: dict[str, Any] = key({}, pending=True)
-    """How the browser inside a sandbox is set up."""
+    """Settings of the browser inside a sandbox."""
     prune: PruneSettings = key(PruneSettings)
     """When unused sandboxes are removed."""

@@ -1,4 +1,4 @@
-"""What sandboxes keep on disk: one folder each, with a stamp that tells whose it is and when it was used."""
+"""The folders of sandboxes on disk, each with a stamp that stores its agent and last use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StoredSandbox(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many bytes its files have."""
+        """Return the total size of its files in bytes."""
         total = 0
         for folder, _, names in os.walk(self.path):
             for name in names:
@@ -43,7 +43,7 @@ class StoredSandbox(Struct, frozen=True):
 
 
 def prepare(confinement: Confinement, session: SessionKey, now: datetime) -> None:
-    """Make a sandbox's folders where they are missing, and note that it is used now."""
+    """Create a sandbox's missing folders, and record that it is used now."""
     folders = [confinement.temporary, confinement.shared_memory, confinement.user_home]
     if confinement.access is Access.NONE:
         folders.append(confinement.folder)
@@ -57,7 +57,7 @@ def prepare(confinement: Confinement, session: SessionKey, now: datetime) -> Non
 
 
 def list_stored(folder: Path) -> list[StoredSandbox]:
-    """The sandboxes in a folder, by name."""
+    """Return the sandboxes in a folder, sorted by name."""
     found = [_read(path) for path in sorted(folder.glob(f"*/{STAMP}"))]
     return [kept for kept in found if kept is not None]
 
@@ -73,7 +73,7 @@ def _read(stamp: Path) -> StoredSandbox | None:
 
 
 def prune_reason(kept: StoredSandbox, settings: PruneSettings, now: datetime) -> str | None:
-    """Why a sandbox is to be removed; None where it stays."""
+    """Return why a sandbox should be removed; None if it is kept."""
     idle, age = now - kept.used, now - kept.made
     if settings.idle_hours and idle >= timedelta(hours=settings.idle_hours):
         return f"not used for {settings.idle_hours} hours"
@@ -83,7 +83,7 @@ def prune_reason(kept: StoredSandbox, settings: PruneSettings, now: datetime) ->
 
 
 def remove(kept: StoredSandbox) -> bool:
-    """Remove a sandbox with all that is in it; false where a command runs in it now."""
+    """Remove a sandbox with its content; return False if a command is running in it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(kept.path / STAMP, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

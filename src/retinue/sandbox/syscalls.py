@@ -1,4 +1,4 @@
-"""The numbers of the system calls that the filter names, per processor."""
+"""System call numbers used by the filter, per architecture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Machine(Struct, frozen=True):
-    """A kind of processor: its name, how the kernel's audit calls it, and which column of the table is its own."""
+    """An architecture: its name, its audit constant, and its column in the table."""
 
     name: str
     audit: int
@@ -18,11 +18,12 @@ class Machine(Struct, frozen=True):
 MACHINES = {machine.name: machine for machine in (Machine("x86_64", 0xC000003E, 0), Machine("aarch64", 0xC00000B7, 1))}
 
 LAST_KNOWN = 462
-"""The newest call that was looked at (`mseal`); later ones do not exist inside. Numbers from 424 on are common."""
+"""The newest call covered by the rules (`mseal`); later calls are refused. Numbers from 424 on are the same everywhere.
+"""
 
 
 def number_of(call: str, machine: Machine) -> int | None:
-    """The number of a call on a machine; None where the machine has no such call."""
+    """Return the number of a call on a machine; None if the machine does not have it."""
     return NUMBERS[call][machine.column]
 
 

@@ -1,1 +1,1 @@
-"""The border between what is trusted and what is not."""
+"""Network checks, redaction of secrets, and marking of untrusted text."""

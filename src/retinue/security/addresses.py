@@ -1,6 +1,7 @@
-"""Which internet addresses may be reached, decided by our own table.
+"""Classification of IP addresses by a fixed table.
 
-Everything that is not plainly public is in a zone of its own; an IPv4 address inside an IPv6 one is judged as itself.
+Every address that is not clearly public has its own zone; an IPv4 address inside an IPv6 address is classified as the
+IPv4 address.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ Address = IPv4Address | IPv6Address
 
 
 class Zone(StrEnum):
-    """Where an address leads, from harmless to never."""
+    """The zone of an address, from public to always forbidden."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -71,7 +72,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def classify(address: Address) -> Zone:
-    """Where an address leads."""
+    """Return the zone of an address."""
     if address in _METADATA:
         return Zone.FORBIDDEN
     if isinstance(address, IPv4Address):
@@ -84,9 +85,9 @@ def classify(address: Address) -> Zone:
 
 
 def embedded_v4(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a mapped, translated (NAT64) or ISATAP address stands for.
+    """Return the IPv4 address inside a mapped, translated (NAT64) or ISATAP address.
 
-    6to4, Teredo and IPv4-compatible addresses are refused whatever they hold, so they need no unpacking.
+    6to4, Teredo and IPv4-compatible addresses are always refused, so they are not decoded.
     """
     bits = int(address)
     if _is_mapped(address) or (bits >> 32) & 0xFFFFFFFF in _ISATAP:
@@ -118,9 +119,10 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 
 def parse_address(host: str) -> Address | None:
-    """The address that `host` spells in the one usual way; None for a name.
+    """Parse `host` as an address in canonical form; return None for a name.
 
-    Raises `ValueError` for what old resolvers read as an address: `127.1`, `0x7f000001`, `2130706433`, `010.0.0.1`.
+    Raises `ValueError` for forms that old resolvers accept as an address: `127.1`, `0x7f000001`, `2130706433`,
+    `010.0.0.1`.
     """
     if ":" in host:
         if "%" in host:

@@ -1,7 +1,7 @@
-"""An HTTP transport that dials only addresses that were checked.
+"""An HTTP transport that connects only to checked addresses.
 
-Give it to any client, an SDK's included: each request is resolved and checked, then sent to that very address. The
-module needs the HTTP library, so it is imported where a request is made.
+Any client can use it, including an SDK's: each request is resolved and checked, then sent to the checked address. The
+module needs the HTTP library, so it is imported only when a request is made.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ def _system_trust() -> ssl.SSLContext:
 
 @lru_cache(maxsize=64)
 def _at(url: str, address: str) -> httpx2.URL:
-    """A URL with an address in the place of its host; a model is asked at the same one again and again."""
+    """Return a URL with the host replaced by an address; cached, because model endpoints are requested repeatedly."""
     return httpx2.URL(url).copy_with(host=address)
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
     """Sends each request to an address of its host that the policy allows.
 
-    Connections are kept per origin: a connection verified for one name never serves another name at the same address.
+    Connections are pooled per origin: a connection verified for one name is never used for another name at the same
+    address.
     """
 
     def __init__(self, policy: Policy, resolve: Resolve = resolve_host, *, tls: ssl.SSLContext | None = None) -> None:

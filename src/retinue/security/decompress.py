@@ -1,7 +1,6 @@
-"""Undoing the compression of a body without ever making more of it than somebody will take.
+"""Decompress a body with a limit on the output.
 
-A few bytes can stand for gigabytes, so only formats are taken whose output can be asked for piece by piece, and only
-one layer of them.
+A few bytes can expand to gigabytes, so only formats with incremental output are supported, and only one layer of them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ ACCEPTED = "gzip, deflate"
 
 
 class DecompressionFailed(ValueError):
-    """The body is compressed in a way that is not taken, or damaged."""
+    """The body is damaged, or its compression is not supported."""
 
 
 class Decompressor(Protocol):
-    """Takes a body piece by piece."""
+    """Decompresses a body incrementally."""
 
     def feed(self, chunk: bytes, room: int) -> bytes:
-        """What the next piece stands for, at most `room` bytes of it."""
+        """Decompress the next piece, returning at most `room` bytes."""
         ...
 
 
@@ -35,7 +34,7 @@ class _Zlib:
 
     def feed(self, chunk: bytes, room: int) -> bytes:
         if room <= 0 or self._inflate.eof:
-            return b""  # what follows the end would be kept, and copied anew with every piece
+            return b""  # data after the end would be kept, and copied again with every piece
         try:
             return self._inflate.decompress(chunk, room)
         except zlib.error as error:
@@ -43,7 +42,7 @@ class _Zlib:
 
 
 class _Deflate:
-    """The format has two readings, with and without a frame; the first bytes tell which one it is."""
+    """Deflate with or without a zlib header; the first bytes determine which."""
 
     def __init__(self) -> None:
         self._reader: _Zlib | None = None
@@ -60,7 +59,7 @@ class _Deflate:
 
 
 def make_decompressor(encoding: str) -> Decompressor:
-    """What undoes a `Content-Encoding`; raises `DecompressionFailed` for one that is not taken."""
+    """Return the decompressor of a `Content-Encoding`; raise `DecompressionFailed` if it is not supported."""
     match encoding.strip().lower():
         case "" | "identity":
             return _Plain()
@@ -69,4 +68,4 @@ def make_decompressor(encoding: str) -> Decompressor:
         case "deflate":
             return _Deflate()
         case other:
-            raise DecompressionFailed(f"it is compressed as '{other}', which is not taken")
+            raise DecompressionFailed(f"it is compressed as '{other}', which is not supported")

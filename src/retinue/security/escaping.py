@@ -1,7 +1,7 @@
-"""Values that enter the prompt: made harmless where they enter.
+"""Escape values that are inserted into the prompt.
 
-A path, an id or a name is data. It may not hold what a reader cannot see or what would look like a new line of the
-prompt, because then it could speak with the prompt's own voice.
+A path, an id or a name is data. It must not contain invisible characters or line breaks, because then it could imitate
+a part of the prompt.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _LINE_BREAKS = re.compile("\r\n?|[\v\f\x85\u2028\u2029]")
 _HIDDEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"
     "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, direction, annotation
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters; tags, which nobody sees and models read
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which only models can read
 )
 
 _UNSEEN_IN_NAMES = re.compile(f"{_HIDDEN.pattern}|[\t-\r\x85\u2028\u2029]")
 
 
 def literal(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
-    """`text` as one visible line of at most `max_chars` characters; what is cut off leaves an ellipsis."""
+    """Return `text` as one visible line of at most `max_chars` characters; truncation is marked by an ellipsis."""
     if not text.isprintable():
         text = "".join(map(_visible, text))
     text = text.strip()
@@ -34,28 +34,28 @@ def literal(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
 
 
 def label(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
-    """Like `literal`, for a name that a stranger chose: it cannot imitate a marker or a model's control token."""
+    """Like `literal`, for an untrusted name: it cannot imitate a marker or a model's control token."""
     return sanitise_line(literal(text, max_chars))
 
 
 def file_name(text: str) -> str:
-    """A name from a file system on one line, with what hides or breaks text written as an escape.
+    """Return a file name on one line, with invisible and line-breaking characters escaped.
 
-    Nothing is left out, so that two names never look the same, and joiners stay, as in `passage`.
+    Nothing is removed, so two different names never look the same. Joiners are kept, as in `passage`.
     """
     return _UNSEEN_IN_NAMES.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def passage(text: str) -> str:
-    """`text` of several lines without the characters that hide words from people and show them to models.
+    """Return a text of several lines without the characters that are invisible to people but readable by models.
 
-    Joiners stay, because emoji and many scripts are written with them.
+    Joiners are kept, because emoji and many scripts need them.
     """
     return _HIDDEN.sub("", _LINE_BREAKS.sub("\n", text))
 
 
 def xml(text: str) -> str:
-    """`text` escaped for an XML element or attribute."""
+    """Return `text` escaped for an XML element or attribute."""
     return (
         text.replace("&", "&amp;")
         .replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""Fetching over HTTP so that the address that was checked is the address that is reached.
+"""HTTP requests that connect only to the checked address.
 
 TLS and the Host header keep the host name. Each redirect is checked again. Proxy variables of the environment are
 ignored.
@@ -32,7 +32,7 @@ MAX_REDIRECTS = 3
 
 
 class Fetched(Struct, frozen=True):
-    """A complete answer; `truncated` tells that the body was longer than the caller would take."""
+    """A complete response; `truncated` means that the body was longer than the limit."""
 
     url: str
     status: int
@@ -44,7 +44,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Outgoing(Struct, frozen=True):
-    """What is sent besides the URL."""
+    """The method, headers and body of a request."""
 
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -61,9 +61,9 @@ async def fetch(
     resolve: Resolve = resolve_host,
     redirects: int = MAX_REDIRECTS,
 ) -> Fetched:
-    """Get a URL under a policy, following at most so many redirects.
+    """Fetch a URL under a policy, following at most `redirects` redirects.
 
-    Raises `AddressRefused` where the policy forbids the way, `NetworkFailed` where it cannot be gone.
+    Raises `AddressRefused` if the policy forbids the request, and `NetworkFailed` if it fails.
     """
     import httpx2
 
@@ -117,7 +117,7 @@ def _without_credentials(send: Outgoing) -> Outgoing:
 
 
 def _redirected(send: Outgoing, status: int) -> Outgoing:
-    """What is sent on: a form becomes a plain GET, as browsers do, unless the server insists."""
+    """Return the redirected request: a form becomes a GET, as in browsers, unless the status forbids it."""
     if status in (307, 308) or send.method in ("GET", "HEAD"):
         return send
     headers = {name: value for name, value in send.headers.items() if name.lower() != "content-type"}
@@ -128,7 +128,7 @@ async def _receive(response: httpx2.Response, cap: int) -> Fetched:
     if header_bytes(response) > MAX_HEADER_BYTES:
         raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
     body = bytearray()
-    room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes what cannot be compressed a little longer
+    room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes incompressible data slightly longer
     try:
         inflater = make_decompressor(response.headers.get("content-encoding", ""))
         async for chunk in response.aiter_raw():

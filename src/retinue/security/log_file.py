@@ -1,4 +1,4 @@
-"""The file that a log goes to: private, of limited size, and shared by every process of a home."""
+"""The log file: private, of limited size, and shared by all processes of a home."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-LARGEST = 5_000_000
+MAX_FILE_BYTES = 5_000_000
 OLDER_FILES = 3
 _MODE = 0o600
 
 
 class LogFile(RotatingFileHandler):
-    """Writes to a file that only the owner may read, also after it was begun anew.
+    """Writes to a file that only the owner may read, also after rotation.
 
-    Several processes write to it. When another one has begun a new file, this one follows; it would write into an old
-    one otherwise.
+    Several processes write to it. If another process rotated the file, this one reopens it; otherwise it would write to
+    an old file.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=LARGEST, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace")
+        super().__init__(
+            path, maxBytes=MAX_FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.stream is not None and self._was_moved(os.fstat(self.stream.fileno())):

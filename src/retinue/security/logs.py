@@ -1,4 +1,4 @@
-"""How the log is written: one record after the other, with the turn it belongs to and without secrets."""
+"""Log formats and handlers: each record has its turn and contains no secrets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LEVELS = {
 LineFormat = Literal["text", "json"]
 ConsoleStyle = Literal["pretty", "compact", "json"]
 CONTINUATION = "    "
-"""What the further lines of a record begin with in the text format."""
+"""The prefix of a record's further lines in the text format."""
 CONSOLE = "retinue-console"
 """The name of the handler that shows records in the terminal."""
 
 
-class ErrandFilter(logging.Filter):
-    """Notes on each record which turn it is about, so that the log can be read by session."""
+class RunContextFilter(logging.Filter):
+    """Adds the turn to each record, so that the log can be filtered by session."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         run_context = current_run()
@@ -49,10 +49,10 @@ class ErrandFilter(logging.Filter):
 
 
 class TextFormatter(RedactingFormatter):
-    """A line for people: time, level, where from, which turn, what.
+    """A line for people: time, level, logger, turn, message.
 
-    Further lines of a record are indented: what a stranger wrote cannot look like a record of its own, and without
-    control characters it changes nothing in the terminal that shows it.
+    Further lines of a record are indented, so untrusted text cannot imitate a record. Control characters are removed,
+    so it cannot affect the terminal.
     """
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class JsonFormatter(RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
         from retinue.security.escaping import passage
 
-        # Redacted as a text, where the shapes of secrets show, and only then written as JSON.
+        # Redaction runs on plain text, where the patterns of secrets match; only then is it encoded as JSON.
         whole = passage(super().format(record))
-        said, _, trace = whole.partition("\nTraceback ") if record.exc_info else (whole, "", "")
+        message, _, trace = whole.partition("\nTraceback ") if record.exc_info else (whole, "", "")
         data = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -80,15 +80,15 @@ class JsonFormatter(RedactingFormatter):
             "agent": getattr(record, "agent", None),
             "session": getattr(record, "session", None),
             "run": getattr(record, "run", None),
-            "message": said,
+            "message": message,
             "error": f"Traceback {trace}" if trace else None,
         }
-        told = redact_data({name: value for name, value in data.items() if value is not None})
-        return json.dumps(told, ensure_ascii=False)
+        redacted = redact_data({name: value for name, value in data.items() if value is not None})
+        return json.dumps(redacted, ensure_ascii=False)
 
 
 class ConsoleFormatter(RedactingFormatter):
-    """A line in the terminal, without what would change how the terminal shows the rest."""
+    """A line in the terminal, without control characters."""
 
     def __init__(self, style: ConsoleStyle) -> None:
         pretty = style == "pretty"
@@ -104,17 +104,17 @@ class ConsoleFormatter(RedactingFormatter):
 
 
 def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> None:
-    """Let the log of this process hold as much as configured, written as configured; nothing where it keeps none."""
+    """Apply the configured level and format to the log file; does nothing if there is no log file."""
     everything = logging.getLogger()
     for handler in [each for each in everything.handlers if each.name == LOG]:
-        kept = _moved(handler, file) if file is not None else handler
+        kept = _move_handler(handler, file) if file is not None else handler
         kept.setLevel(LEVELS[level])
         kept.setFormatter(JsonFormatter() if line_format == "json" else TextFormatter())
-    _listen_to_all()
+    _update_root_level()
 
 
-def _moved(handler: logging.Handler, file: Path) -> logging.Handler:
-    """The handler of the log, which writes to this file from now on; the old one where it cannot."""
+def _move_handler(handler: logging.Handler, file: Path) -> logging.Handler:
+    """Return the handler of the log file, moved to a new path; the old handler if the path cannot be used."""
     from retinue.security.log_file import LogFile
 
     if not isinstance(handler, LogFile) or Path(handler.baseFilename) == file.absolute():
@@ -135,24 +135,24 @@ def _moved(handler: logging.Handler, file: Path) -> logging.Handler:
 
 
 def show_logs() -> None:
-    """Show records in the terminal too; `tune_console` says which and how."""
+    """Show records in the terminal too; `tune_console` sets level and format."""
     handler = logging.StreamHandler()
     handler.name = CONSOLE
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     logging.getLogger().addHandler(handler)
 
 
 def tune_console(level: str, style: ConsoleStyle) -> None:
-    """Let the terminal show as much as configured, as configured; nothing where it shows none."""
+    """Apply the configured level and format to the terminal; does nothing if records are not shown there."""
     for handler in logging.getLogger().handlers:
         if handler.name == CONSOLE:
             handler.setLevel(LEVELS[level])
             handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter(style))
-    _listen_to_all()
+    _update_root_level()
 
 
-def _listen_to_all() -> None:
-    """Have records made for whichever of our handlers wants the most."""
+def _update_root_level() -> None:
+    """Set the root level to the lowest level of our handlers."""
     levels = [handler.level for handler in logging.getLogger().handlers if handler.name in (LOG, CONSOLE)]
     if levels:
         logging.getLogger("retinue").setLevel(min(levels))

@@ -1,6 +1,6 @@
-"""Which hosts and addresses a request may reach: the policy, and the checks of URLs, hosts and addresses.
+"""Network policy: which hosts and addresses a request may reach, with checks of URLs, hosts and addresses.
 
-A host is resolved once and every address it has is checked. `checked_transport` then connects to one of them.
+A host is resolved once and all of its addresses are checked. `checked_transport` then connects to one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 64_000
 
 Resolve = Callable[[str, int], Awaitable[tuple[Address, ...]]]
-"""The addresses of a host name."""
+"""Resolves a host name to addresses."""
 
 
 class NetworkFailed(RetinueError):
@@ -31,15 +31,15 @@ class NetworkFailed(RetinueError):
 
 
 class AddressRefused(NetworkFailed):
-    """A request may not be made: its URL leads where the policy forbids."""
+    """A request is not allowed: the policy forbids its URL or address."""
 
 
 class Policy(Struct, frozen=True):
     """Where requests may go.
 
-    `private` lets them reach this machine and the local network; link-local and cloud metadata stay forbidden.
-    `leave_origin` lets a redirect lead to another origin. `allow` names exact `host:port` exceptions; product code
-    never sets it for a URL that a model chose.
+    `private` allows this machine and the local network; link-local addresses and cloud metadata services stay
+    forbidden. `leave_origin` allows redirects to another origin. `allow` contains exact `host:port` exceptions; product
+    code never sets it for a URL that a model chose.
     """
 
     private: bool = False
@@ -50,7 +50,7 @@ class Policy(Struct, frozen=True):
 MODEL_CHOSEN = Policy()
 """For a URL that a model chose, or that a page it read contained."""
 OPERATOR = Policy(private=True, leave_origin=False)
-"""For an endpoint that stands in the configuration."""
+"""For an endpoint in the configuration."""
 
 
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "metadata", "instance-data"})
@@ -59,13 +59,13 @@ _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62
 
 
 def check_host(host: str, policy: Policy) -> Address | None:
-    """Judge a host before anything is resolved; gives the address where the host is one."""
+    """Check a host before resolving it; return the address if the host is one."""
     address = _read_literal(host)
     if address is not None:
         return address
     name = host.rstrip(".").lower()
     if len(name) > 253 or not _HOST_NAME.fullmatch(name):
-        raise AddressRefused(f"'{host}' is not a host name.")
+        raise AddressRefused(f"'{host}' is not a valid host name.")
     if name in _METADATA_NAMES or name.startswith("instance-data."):
         raise AddressRefused(f"'{host}' is a cloud metadata service; it is never contacted.")
     if not policy.private and (name == "localhost" or name.endswith(_LOCAL_SUFFIXES)):
@@ -83,24 +83,24 @@ def _read_literal(host: str) -> Address | None:
 
 
 def check_address(host: str, address: Address, policy: Policy) -> None:
-    """Raise where `address`, an address of `host`, is out of bounds."""
+    """Raise `AddressRefused` if the policy forbids `address`, an address of `host`."""
     zone = classify(address)
     if zone is Zone.FORBIDDEN:
         raise AddressRefused(
-            f"'{host}' leads to {address}, which is not a public address: link-local, reserved or a metadata service."
+            f"'{host}' resolves to {address}, which is not a public address: link-local, reserved or metadata service."
         )
     if zone is Zone.PRIVATE and not policy.private:
-        raise AddressRefused(f"'{host}' leads to {address}, which is not a public address; it was not contacted.")
+        raise AddressRefused(f"'{host}' resolves to {address}, which is not a public address; it was not contacted.")
 
 
 async def resolve_host(host: str, port: int) -> tuple[Address, ...]:
-    """The addresses of a host name by the system's resolver."""
+    """Resolve a host name with the system's resolver."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(ip_address(entry[4][0].partition("%")[0]) for entry in found))
 
 
 async def find_addresses(host: str, port: int, policy: Policy, resolve: Resolve) -> tuple[Address, ...]:
-    """Every address of a host, each of them checked."""
+    """Return all addresses of a host after checking each of them."""
     excepted = f"{host}:{port}" in policy.allow
     literal = _read_literal(host) if excepted else check_host(host, policy)
     addresses = (literal,) if literal is not None else await _ask_resolver(host, port, resolve)
@@ -111,7 +111,7 @@ async def find_addresses(host: str, port: int, policy: Policy, resolve: Resolve)
 
 
 async def check_url(url: str, policy: Policy, resolve: Resolve = resolve_host) -> tuple[Address, ...]:
-    """The addresses that a request for a URL could go to, each of them checked; raises where `fetch` would refuse."""
+    """Return the checked addresses for a request; raise if `fetch` would refuse the URL."""
     parsed = parse_url(url)
     return await find_addresses(parsed.raw_host.decode("ascii"), port_of(parsed), policy, resolve)
 
@@ -127,7 +127,7 @@ async def _ask_resolver(host: str, port: int, resolve: Resolve) -> tuple[Address
 
 
 def parse_url(url: str) -> httpx2.URL:
-    """The URL in `url`, refused where it is not plain HTTP(S) without credentials."""
+    """Parse a URL; refuse anything but plain HTTP(S) without credentials."""
     import httpx2
 
     try:
@@ -137,19 +137,19 @@ def parse_url(url: str) -> httpx2.URL:
     if parsed.scheme not in ("http", "https"):
         raise AddressRefused(f"'{url}' is not an http or https URL.")
     if parsed.userinfo:
-        raise AddressRefused("A URL may not carry a user name or password.")
+        raise AddressRefused("A URL must not contain a user name or password.")
     if not parsed.host or not 0 < port_of(parsed) < 65536:
-        raise AddressRefused(f"'{url}' names no host and port.")
+        raise AddressRefused(f"'{url}' has no host and port.")
     return parsed
 
 
 def port_of(url: httpx2.URL) -> int:
-    """The port a URL leads to."""
+    """Return the port of a URL."""
     if url.port is not None:
         return url.port
     return 443 if url.scheme == "https" else 80
 
 
 def header_bytes(response: httpx2.Response) -> int:
-    """How much room the headers of an answer take."""
+    """Return the size of a response's headers."""
     return sum(len(name) + len(value) for name, value in response.headers.raw)

@@ -1,7 +1,7 @@
-"""Keeping secrets out of every text: by their exact value, however it is spelled, and by what keys look like.
+"""Redaction of secrets: by exact value in common encodings, and by patterns of well-known keys.
 
-A `Redactor` knows the values that one part of the program was given. What any part of the process knows, no log and no
-terminal may show, so `redact_everything` asks all of them.
+A `Redactor` knows the values of one part of the program. Logs and terminals must not show a value that any part of the
+process knows, so `redact_everything` applies all redactors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from msgspec import Struct
 from retinue.core.errors import ConfigError
 
 HIDDEN = "[redacted]"
-SHORTEST_SECRET = 6
-LONGEST_PATTERN = 500
+MIN_SECRET_CHARS = 6
+MAX_PATTERN_CHARS = 500
 
 Redact = Callable[[str], str]
 
@@ -38,7 +38,7 @@ _SHAPES: tuple[str, ...] = (
     r"xapp-[A-Za-z0-9-]{10,}",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}",
     r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",
-    # one that begins within a run of such characters reads only so far: else a crafted text costs quadratic time
+    # bounded, because every start within such a run is tried: otherwise a crafted text costs quadratic time
     r"(?:(?<![\w-])eyJ[\w-]{10,}+|(?<=-)eyJ[\w-]{10,1000}+)\.[\w-]{10,}+\.[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
@@ -51,7 +51,7 @@ _SHAPES: tuple[str, ...] = (
     r"(?<=api_key=)[^\s&\"'#]{8,}",
     r"(?<=apikey=)[^\s&\"'#]{8,}",
     r"(?<=://)[^\s/:@\"']*:[^\s/@\"']+(?=@)",
-    # what a dump of the environment and a JSON object look like
+    # the formats of an environment dump and of a JSON object
     r"(?<=API_KEY=)\S{8,}",
     r"(?<=_TOKEN=)\S{8,}",
     r"(?<=_SECRET=)\S{8,}",
@@ -65,12 +65,12 @@ _SHAPES: tuple[str, ...] = (
 _KNOWN_SHAPES = re.compile("|".join(f"(?:{shape})" for shape in _SHAPES), re.DOTALL)
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9]+")
-_SHORTEST_CODE = 8
-_SHORTEST_LINE = 20
+_MIN_CODE_CHARS = 8
+_MIN_LINE_CHARS = 20
 
 
 class _Known(Struct, frozen=True):
-    """A secret prepared for the search: `probe` stands unchanged in each of the `spellings`, the `codes` are apart."""
+    """A secret prepared for the search: `probe` occurs unchanged in each of the `spellings`, but not in `codes`."""
 
     probe: str
     spellings: tuple[str, ...]
@@ -83,9 +83,9 @@ class _Known(Struct, frozen=True):
 
 
 class Redactor:
-    """Takes secrets out of any text: the exact values it was told, and what looks like a key of a well-known kind.
+    """Removes secrets from text: the registered values, and anything that matches the pattern of a well-known key.
 
-    Values are also found as JSON, Python, shells, HTML and URLs write them, and in base64 and hexadecimal.
+    Values are also found as JSON, Python, shells, HTML and URLs encode them, and in base64 and hexadecimal.
     """
 
     def __init__(self, values: Iterable[str] = (), *, patterns: Iterable[str] = (), shapes: bool = True) -> None:
@@ -98,9 +98,9 @@ class Redactor:
             self.hide(value)
 
     def hide(self, value: str) -> None:
-        """Redact `value` from now on. Very short values are left alone: they would blot out ordinary words."""
+        """Redact `value` from now on. Very short values are ignored: they would remove ordinary words."""
         value = value.strip()
-        if len(value) < SHORTEST_SECRET or value in self._known:
+        if len(value) < MIN_SECRET_CHARS or value in self._known:
             return
         if not self._known:
             self._announce()
@@ -109,27 +109,27 @@ class Redactor:
         lines = value.splitlines()
         if len(lines) > 1:
             for line in lines:
-                if len(line.strip()) >= _SHORTEST_LINE:
+                if len(line.strip()) >= _MIN_LINE_CHARS:
                     self.hide(line)
 
     def is_in(self, text: str) -> bool:
-        """Whether the text holds any of the values this redactor was told."""
+        """Return whether the text contains a registered value."""
         return any(True for known in self._known.values() for _ in known.found_in(text))
 
     def hide_exact(self, text: str) -> str:
-        """The text without the values this redactor was told; what only looks like a key stays."""
+        """Return the text without registered values; pattern matches are kept."""
         found = [spelling for known in self._known.values() for spelling in known.found_in(text)]
         for spelling in sorted(found, key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
 
     def redact(self, text: str) -> str:
-        """The text without the values this redactor was told and without what looks like a key."""
+        """Return the text without registered values and without pattern matches."""
         text = self.hide_known(text)
         return _KNOWN_SHAPES.sub(HIDDEN, text) if self.shapes else text
 
     def hide_known(self, text: str) -> str:
-        """The text without the values this redactor was told and without what a person's own patterns find."""
+        """Return the text without registered values and without matches of the operator's patterns."""
         text = self.hide_exact(text)
         for pattern in self._patterns:
             text = pattern.sub(_hide_group, text)
@@ -144,7 +144,7 @@ class Redactor:
 
 
 def _hide_group(match: re.Match[str]) -> str:
-    """What a person's pattern found: its first group where it has one, else all of it."""
+    """Redact a match of an operator's pattern: its first group if it has one, else all of it."""
     if not match.re.groups or match[1] is None:
         return HIDDEN
     start, end = match.start(1) - match.start(), match.end(1) - match.start()
@@ -152,18 +152,22 @@ def _hide_group(match: re.Match[str]) -> str:
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """A person's own pattern of secrets; `/…/flags` is understood too."""
+    """Compile an operator's pattern of secrets; `/…/flags` is supported too."""
     body, flags = text, 0
     slashed = re.fullmatch(r"/(.+)/([gimsuy]*)", text, re.DOTALL)
     if slashed:
         body = slashed[1]
         flags = (re.IGNORECASE if "i" in slashed[2] else 0) | (re.DOTALL if "s" in slashed[2] else 0)
     try:
-        if len(body) > LONGEST_PATTERN:
-            raise ConfigError(f"A pattern of secrets may have {LONGEST_PATTERN} characters, this one has {len(body)}.")
+        if len(body) > MAX_PATTERN_CHARS:
+            raise ConfigError(
+                f"A redaction pattern may have at most {MAX_PATTERN_CHARS} characters; this one has {len(body)}."
+            )
         return re.compile(body, flags)
     except re.error as error:
-        raise ConfigError(f"'{text}' is not a regular expression: {error}. Correct `logging.redactPatterns`.") from None
+        raise ConfigError(
+            f"'{text}' is not a valid regular expression: {error}. Correct `logging.redactPatterns`."
+        ) from None
 
 
 _live: WeakSet[Redactor] = WeakSet()
@@ -171,9 +175,9 @@ _lock = Lock()
 
 
 def redact_everything(text: str) -> str:
-    """The text without any secret that any part of this process knows, and without what looks like a key.
+    """Return the text without any secret known to this process, and without pattern matches.
 
-    Where the person switched off the looking for keys, only what is known goes.
+    If the operator disabled patterns, only known secrets are removed.
     """
     with _lock:
         redactors = list(_live)
@@ -183,7 +187,7 @@ def redact_everything(text: str) -> str:
 
 
 def redact_data(data: Any, redact: Redact = redact_everything) -> Any:
-    """Plain data with every text in it redacted, names included."""
+    """Return plain data with all texts in it redacted, including keys."""
     if isinstance(data, str):
         return redact(data)
     if isinstance(data, dict):
@@ -194,7 +198,7 @@ def redact_data(data: Any, redact: Redact = redact_everything) -> Any:
 
 
 def texts_in_data(data: Any) -> Iterator[str]:
-    """Every text that `redact_data` looks at."""
+    """Yield every text that `redact_data` checks."""
     if isinstance(data, str):
         yield data
     elif isinstance(data, dict):
@@ -207,21 +211,21 @@ def texts_in_data(data: Any) -> Iterator[str]:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats a record, its traceback included, and then takes out every secret that the process knows."""
+    """Formats a record with its traceback, then removes every secret that the process knows."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact_everything(super().format(record))
 
 
 def _prepare(value: str) -> _Known:
-    spellings = tuple(_spell(value))
+    spellings = tuple(_quoted_forms(value))
     runs = sorted(_PLAIN_RUN.findall(value), key=len, reverse=True)
     probe = next((run for run in runs if all(run in spelling for spelling in spellings)), "")
     return _Known(probe, spellings, tuple(_encode(value)))
 
 
-def _spell(value: str) -> Iterable[str]:
-    """The value as it is, and as texts that quote it write it; letters and digits stay as they are."""
+def _quoted_forms(value: str) -> Iterable[str]:
+    """Return the value as it is, and as quoting formats encode it; letters and digits are unchanged."""
     found = dict.fromkeys([value, unquote(value)] if "%" in value else [value])
     for plain in tuple(found):
         escaped = json.dumps(plain)[1:-1]
@@ -231,7 +235,7 @@ def _spell(value: str) -> Iterable[str]:
         ways += [plain.replace("/", "\\/"), escaped.replace("/", "\\/"), plain.translate(_HTML)]
         ways += [shlex.quote(plain).strip("'")]
         found.update(dict.fromkeys(ways))
-    return sorted((spelling for spelling in found if len(spelling) >= SHORTEST_SECRET), key=len, reverse=True)
+    return sorted((spelling for spelling in found if len(spelling) >= MIN_SECRET_CHARS), key=len, reverse=True)
 
 
 def _lower_hex(text: str) -> str:
@@ -239,13 +243,13 @@ def _lower_hex(text: str) -> str:
 
 
 def _encode(value: str) -> Iterable[str]:
-    """The value inside base64, at each of the three places where it can begin, and as hexadecimal digits."""
+    """Return the value in base64, at each of the three alignments, and in hexadecimal."""
     data = value.encode("utf-8", "surrogatepass")
     codes = {data.hex(): None, data.hex().upper(): None}
     for lead, lost in ((0, 0), (1, 2), (2, 3)):
         whole = base64.b64encode(bytes(lead) + data).decode().rstrip("=")
-        # The characters at both ends also carry bits of the neighbours.
+        # The characters at both ends also encode bits of the neighbours.
         core = whole[lost:] if (lead + len(data)) % 3 == 0 else whole[lost:-1]
         codes[core] = None
         codes[core.replace("+", "-").replace("/", "_")] = None
-    return (code for code in codes if len(code) >= _SHORTEST_CODE)
+    return (code for code in codes if len(code) >= _MIN_CODE_CHARS)

@@ -1,6 +1,6 @@
-"""The places that secrets are fetched from: files, programs and the keyring.
+"""The sources of secrets: files, programs and the keyring.
 
-Nothing here waits without end, reads without bound, or tells in an error what it has read.
+All calls have time and size limits, and errors never contain the data that was read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from retinue.core.errors import ConfigError
 MAX_SECRET_BYTES = 64 * 1024
 EXEC_SECONDS = 30.0
 KEYRING_SECONDS = 60.0
-"""A keyring may have to ask the person for a password first."""
+"""A keyring may first ask the person for a password."""
 SERVICE = "retinue"
 
 T = TypeVar("T")
 
 
 def read_secret_file(path: str) -> str:
-    """The content of a small regular file."""
+    """Return the content of a small regular file."""
     try:
-        # Opening must not wait: a FIFO would, until somebody writes to it.
+        # Opening must not block: a FIFO would, until another process writes to it.
         descriptor = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -49,7 +49,7 @@ def read_secret_file(path: str) -> str:
 
 
 def run_for_secret(command: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> str:
-    """What a program prints; it ends, with everything it started, when it takes too long or prints too much."""
+    """Return the output of a program; it is killed with its children if it takes too long or prints too much."""
     program = command[0]
     deadline = time.monotonic() + seconds
     try:
@@ -63,7 +63,7 @@ def run_for_secret(command: tuple[str, ...], environment: Mapping[str, str], sec
         )
     except OSError as error:
         raise ConfigError(
-            f"'{program}' could not give the secret: {(error.strerror or 'it failed').lower()}."
+            f"'{program}' could not provide the secret: {(error.strerror or 'it failed').lower()}."
         ) from None
     with child:
         try:
@@ -72,12 +72,12 @@ def run_for_secret(command: tuple[str, ...], environment: Mapping[str, str], sec
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             raise ConfigError(
-                f"'{program}' did not give the secret within {seconds:g} seconds, or printed more than "
+                f"'{program}' did not provide the secret within {seconds:g} seconds, or printed more than "
                 f"{MAX_SECRET_BYTES} bytes. Run it yourself to see why."
             ) from None
     if code != 0:
-        raise ConfigError(f"'{program}' could not give the secret (exit code {code}). Run it yourself to see why.")
-    return _decode(data, f"What '{program}' printed")
+        raise ConfigError(f"'{program}' could not provide the secret (exit code {code}). Run it yourself to see why.")
+    return _decode(data, f"The output of '{program}'")
 
 
 def _read_output(child: subprocess.Popen[bytes], deadline: float) -> bytes:
@@ -101,7 +101,7 @@ def _decode(data: bytes, what: str) -> str:
 
 
 def ask_keyring(service: str, name: str, seconds: float) -> str:
-    """An entry of the keyring; empty where there is none."""
+    """Return an entry of the keyring; empty if there is none."""
     keyring = _load_keyring()
     return str(_in_time(keyring, lambda: keyring.get_password(service, name), seconds) or "")
 
@@ -133,14 +133,14 @@ def _load_keyring() -> ModuleType:
 
 
 def _in_time(keyring: ModuleType, call: Callable[[], T], seconds: float) -> T:
-    """What a call to the keyring gives; one that waits for an answer nobody gives is left behind."""
+    """Call the keyring with a timeout; a call that does not return is abandoned."""
     outcome: list[T] = []
     failure: list[BaseException] = []
 
     def run() -> None:
         try:
             outcome.append(call())
-        except Exception as error:  # noqa: BLE001 - border: a keyring is foreign code; told below, in this thread
+        except Exception as error:  # noqa: BLE001 - border: a keyring is foreign code; raised below, in this thread
             failure.append(error)
 
     worker = threading.Thread(target=run, daemon=True, name="keyring")

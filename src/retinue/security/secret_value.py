@@ -1,4 +1,4 @@
-"""A secret as a settings key: the value itself, or an object that says where the value is."""
+"""A secret as a settings key: the value itself, or an object that references it."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ for _kind in (EnvSecret, FileSecret, ExecSecret, KeyringSecret):
     write_with(_kind, dump_secret)
 
 SecretValue = Annotated[str | EnvSecret | FileSecret | ExecSecret | KeyringSecret, Parsed(_read_secret)]
-"""A secret in a settings model: the value, or an object that says where the value is."""
+"""A secret in a settings model: the value, or an object that references it."""

@@ -1,7 +1,7 @@
-"""Secrets: where they are kept and how they are fetched.
+"""Secrets: parse references to them and fetch their values.
 
-A configuration holds either the value itself or a reference to it. A reference is resolved when the secret is needed,
-never when the configuration is read, so a locked keyring stops one provider and not the program.
+The configuration contains either the value itself or a reference. A reference is resolved when the secret is needed,
+not when the configuration is read, so a locked keyring stops one provider and not the program.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FileSecret(Struct, frozen=True):
 
 
 class ExecSecret(Struct, frozen=True):
-    """What a program prints; `command` is its argument list and no shell reads it."""
+    """The output of a program; `command` is its argument list, run without a shell."""
 
     source: Literal["exec"]
     command: tuple[str, ...]
@@ -64,7 +64,7 @@ Secret = str | SecretRef
 
 
 def parse_secret(value: object) -> Secret:
-    """The secret that a configuration or profile file states, as a value or as a reference."""
+    """Parse a secret of a configuration or profile file: a value or a reference."""
     if isinstance(value, (str, EnvSecret, FileSecret, ExecSecret, KeyringSecret)):
         return value
     if not isinstance(value, Mapping):
@@ -85,11 +85,11 @@ def parse_secret(value: object) -> Secret:
         case "keyring":
             return KeyringSecret("keyring", _name(value, "id"), str(value.get("service") or SERVICE))
         case other:
-            raise ConfigError(f"'{other}' is not a source of secrets. Use env, file, exec or keyring.")
+            raise ConfigError(f"'{other}' is not a valid secret source. Use env, file, exec or keyring.")
 
 
 def dump_secret(secret: Secret) -> str | dict[str, object]:
-    """What `parse_secret` reads back, for a JSON file."""
+    """Return the form that `parse_secret` reads, for a JSON file."""
     match secret:
         case str():
             return secret
@@ -110,7 +110,7 @@ def _with_pointer(written: dict[str, object], pointer: str) -> dict[str, object]
 
 
 def describe_secret(secret: Secret) -> str:
-    """Where a secret comes from, in words that never hold the secret itself."""
+    """Describe the source of a secret, without the secret itself."""
     match secret:
         case str():
             return "stored value"
@@ -129,12 +129,12 @@ def describe_secret(secret: Secret) -> str:
 def _name(value: Mapping[Any, Any], key: str) -> str:
     found = value.get(key)
     if not isinstance(found, str) or not found:
-        raise ConfigError(f"A secret with source '{value.get('source')}' needs '{key}', a text.")
+        raise ConfigError(f"A secret with source '{value.get('source')}' needs '{key}', a string.")
     return found
 
 
 class Secrets:
-    """Fetches secrets, keeps what it fetched in memory only, and tells `redactor` every value it has seen."""
+    """Fetches secrets, caches them in memory only, and registers each value with `redactor`."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, redactor: Redactor | None = None) -> None:
         self.environment = os.environ if environment is None else environment
@@ -142,21 +142,21 @@ class Secrets:
         self._known: dict[SecretRef, str] = {}
 
     def resolve(self, secret: Secret) -> str:
-        """The value itself; raises `ConfigError` where it cannot be had. May block on files and programs."""
+        """Return the value; raise `ConfigError` if it is not available. May block on files and programs."""
         if isinstance(secret, str):
             value = secret
         elif secret in self._known:
             value = self._known[secret]
         else:
             value = self._fetch(secret)
-            # The environment costs nothing to read again, and a changed variable should count at once.
+            # Reading the environment is cheap, and a changed variable should take effect at once.
             if not isinstance(secret, EnvSecret):
                 self._known[secret] = value
         self.redactor.hide(value)
         return value
 
     def forget(self, secret: Secret) -> None:
-        """Fetch the secret again next time; called when a provider refused it."""
+        """Fetch the secret again next time; called after a provider refused it."""
         if not isinstance(secret, str):
             self._known.pop(secret, None)
 
@@ -185,7 +185,7 @@ class Secrets:
 
 
 def _pick(text: str, pointer: str, where: str) -> str:
-    """The value that a JSON pointer names in `text`; the whole text without a pointer."""
+    """Return the value that a JSON pointer selects in `text`; the whole text without a pointer."""
     if not pointer:
         return text
     try:
@@ -196,5 +196,5 @@ def _pick(text: str, pointer: str, where: str) -> str:
     except (ValueError, KeyError, IndexError, TypeError):
         raise ConfigError(f"There is no '{pointer}' in {where}.") from None
     if not isinstance(found, str):
-        raise ConfigError(f"'{pointer}' in {where} is not a text.")
+        raise ConfigError(f"'{pointer}' in {where} is not a string.")
     return found

@@ -18,7 +18,7 @@ _SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
 
 
 def share_of(value: int | str) -> float | None:
-    """The share in `80%`; None if the value is not a percentage."""
+    """Return the fraction for a text such as `80%`; None if it is not a percentage."""
     match = _SHARE.fullmatch(str(value).strip())
     return min(float(match[1]) / 100, 1.0) if match else None
 
@@ -29,14 +29,14 @@ def _check_size_or_share(value: int | str) -> None:
 
 
 class ResetSettings(Settings):
-    """When a session starts over by itself."""
+    """When a session is reset automatically."""
 
     mode: ResetMode = key("daily")
-    """`daily` starts over at `atHour`, `idle` after `idleMinutes` without a message, `none` never."""
+    """`daily` resets at `atHour`, `idle` after `idleMinutes` without a message, `none` never."""
     at_hour: int = key(4, ge=0, le=23)
-    """The local hour at which a day's session ends."""
+    """The local hour of the daily reset."""
     idle_minutes: int = key(0, ge=0)
-    """Minutes of silence after which a session starts over; 0 is off."""
+    """Minutes without a message after which a session is reset; 0 means off."""
 
 
 class ResetByTypeSettings(Settings):
@@ -45,7 +45,7 @@ class ResetByTypeSettings(Settings):
     direct: ResetSettings | None = key(None)
     """For chats with one person."""
     dm: ResetSettings | None = key(None)
-    """The old spelling of `direct`."""
+    """Deprecated name of `direct`."""
     group: ResetSettings | None = key(None)
     """For group chats and channels."""
     thread: ResetSettings | None = key(None)
@@ -53,120 +53,120 @@ class ResetByTypeSettings(Settings):
 
 
 class MaintenanceSettings(Settings):
-    """How old sessions are tidied away; each agent's sessions are counted for themselves."""
+    """Maintenance of old sessions; the limits apply to each agent separately."""
 
     mode: Literal["enforce", "warn"] = key("enforce")
-    """`warn` only tells what would be done."""
+    """`warn` only reports what would be done."""
     prune_after: Duration = key(timedelta(days=30))
     """Sessions without a message for this long are archived; an agent's main session never is."""
     max_entries: int = key(500, ge=1)
-    """At most this many sessions stay in the index."""
+    """Maximum number of sessions in the index."""
     archive_dashboard_after: Duration = key(timedelta(days=7))
     """Chats of the control page are archived after this long."""
     preserve_recent: Duration | Literal["off"] = key("off")
-    """Sessions used within this time are never tidied away; those of the last day never are."""
+    """Sessions used within this time, or within the last day, are never archived."""
     max_disk_bytes: int | str = key("10gb", check=size_in_bytes)
-    """How much room transcripts may take; beyond it the oldest archives are removed."""
+    """Maximum disk space of transcripts; above it the oldest archives are deleted."""
     high_water_bytes: int | str = key("80%", check=_check_size_or_share)
-    """Removing stops when transcripts take no more than this: a size, or a share of `maxDiskBytes`."""
+    """Deleting stops below this size, or this percentage of `maxDiskBytes`."""
     reset_archive_retention: Duration | Literal["keep"] = key("keep")
-    """How long archives made by a reset are kept."""
+    """Retention time of archives made by a reset."""
 
 
 class SendMatch(Settings):
-    """Which sessions a send rule is about; everything given must match."""
+    """Which sessions a send rule applies to; all given keys must match."""
 
     channel: str | None = key(None)
     """The channel's name."""
     chat_type: Literal["direct", "group", "channel"] | None = key(None)
     """The kind of chat."""
     key_prefix: str | None = key(None)
-    """How the session key starts, without `agent:<id>:`."""
+    """Prefix of the session key without `agent:<id>:`."""
     raw_key_prefix: str | None = key(None)
-    """How the whole session key starts."""
+    """Prefix of the whole session key."""
 
 
 class SendRule(Settings):
     """One rule about sending."""
 
     action: Literal["allow", "deny"] = key("allow")
-    """What the rule decides."""
+    """The decision."""
     match: SendMatch = key(SendMatch)
-    """Which sessions it is about."""
+    """Which sessions it applies to."""
 
 
 class SendPolicySettings(Settings):
-    """Whether answers may leave towards a chat."""
+    """Whether answers may be sent to a chat."""
 
     default: Literal["allow", "deny"] = key("allow")
-    """What holds where no rule matches."""
+    """The decision if no rule matches."""
     rules: tuple[SendRule, ...] = key(())
-    """The rules; one that denies wins."""
+    """The rules; a rule that denies overrides the others."""
 
 
 class AgentToAgentSettings(Settings):
-    """Conversations between two agents."""
+    """Message exchanges between two agents."""
 
     max_ping_pong_turns: int = key(5, ge=0, le=20)
-    """How often two agents may answer each other before the exchange ends."""
+    """Maximum number of answers in an exchange."""
 
 
 class Limit(Settings):
-    """A limit on spending; what is left out is not limited."""
+    """A budget; a missing key means no limit."""
 
     usd: float | None = key(None, ge=0)
     """US dollars."""
     tokens: int | None = key(None, ge=0)
-    """Tokens, read and written."""
+    """Input and output tokens."""
 
 
 class BudgetSettings(Settings):
-    """What an agent may spend before its turns are refused."""
+    """Budgets of an agent; its turns are refused when one is spent."""
 
     per_session: Limit = key(Limit)
     """In one conversation."""
     per_day: Limit = key(Limit)
     """From midnight to midnight."""
     per_source: dict[Source, Limit] = key({})
-    """From midnight to midnight, on turns of one cause: `heartbeat`, `cron`, `hook`, `background`, `chat` …"""
+    """From midnight to midnight, for turns of one source: `heartbeat`, `cron`, `hook`, `background`, `chat` …"""
 
 
 class SessionSettings(Settings):
-    """Sessions: which conversation a message belongs to, and when it starts over."""
+    """Session scope, resets and maintenance."""
 
     scope: Literal["per-sender", "global"] = key("per-sender")
-    """`global` puts every message for an agent into its main session, from whatever chat; strangers stay outside."""
+    """`global` puts all messages to an agent into its main session, except those of unknown senders."""
     main_key: str = key("main")
-    """Another name for the main session: `agent:<id>:<mainKey>` and the name alone mean it."""
+    """Another name of the main session, as `agent:<id>:<mainKey>` or alone."""
     dm_scope: DmScope = key("main")
-    """Which direct chats share a session: all, or one per person, channel or account. Strangers never share `main`."""
+    """Which direct chats share a session: all, or one per person, channel or account. Never `main` for strangers."""
     group_scope: GroupScope = key("per-group")
-    """`main` lets known people in groups talk in the main session, and the group read what is said of it."""
+    """With `main`, messages of known senders in groups belong to the main session, and the group reads its answers."""
     identity_links: dict[str, tuple[str, ...]] = key({})
-    """One person under several names: a name of your choice and its `channel:peer` addresses."""
+    """Links the addresses of one person: a name of your choice and a list of `channel:peer`."""
     reset: ResetSettings = key(ResetSettings)
-    """When a session starts over by itself."""
+    """When a session is reset automatically."""
     reset_by_type: ResetByTypeSettings = key(ResetByTypeSettings)
-    """Other reset rules for a kind of chat."""
+    """Reset rules for a kind of chat."""
     reset_by_channel: dict[str, ResetSettings] = key({})
-    """Other reset rules for a channel; they win over those of a kind of chat."""
+    """Reset rules for a channel; they override those of a kind of chat."""
     reset_triggers: tuple[str, ...] = key(("/new", "/reset"))
-    """What starts over besides `/new` and `/reset`; words without a slash must be the whole message."""
+    """Texts that reset a session like `/new` and `/reset`; a text without a slash must be the whole message."""
     idle_minutes: int | None = key(None, ge=0)
-    """The old spelling of `reset.idleMinutes`."""
+    """Deprecated name of `reset.idleMinutes`."""
     store: str | None = key(None, pending=True)
-    """Another place for the index; a key of OpenClaw."""
+    """Path of the index; a key of OpenClaw."""
     typing_mode: Literal["never", "instant", "thinking", "message"] = key("thinking")
     """When a channel shows a typing indicator: at the start of the turn, the first model output or the first text."""
     typing_interval_seconds: int = key(6, ge=1)
-    """How often the typing indicator is repeated, in seconds."""
+    """Interval at which the typing indicator is repeated, in seconds."""
     parent_fork_max_tokens: int = key(100_000, ge=0)
-    """A sub-agent that is to know a conversation longer than this begins without it; 0 is no limit."""
+    """Maximum tokens of a conversation that a sub-agent inherits; a longer one is not inherited; 0 means no limit."""
     send_policy: SendPolicySettings = key(SendPolicySettings)
-    """Whether answers may leave towards a chat."""
+    """Whether answers may be sent to a chat."""
     agent_to_agent: AgentToAgentSettings = key(AgentToAgentSettings)
-    """Conversations between two agents."""
+    """Message exchanges between two agents."""
     maintenance: MaintenanceSettings = key(MaintenanceSettings)
-    """How old sessions are tidied away."""
+    """Maintenance of old sessions."""
     durability: Literal["process", "power"] = key("process")
-    """What a written line survives: a killed process, or also a power failure (slower, because each line is synced)."""
+    """Durability of a line: survives a killed process, or also a power failure (slower: each line is synced)."""

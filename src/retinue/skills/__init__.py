@@ -1,1 +1,1 @@
-"""Skills: found, checked against this machine, and listed for the model."""
+"""Skills: discovery, requirement checks, and the list for the model."""

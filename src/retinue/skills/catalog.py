@@ -1,4 +1,4 @@
-"""The list of skills that the model reads, kept within its budget."""
+"""The list of skills in the prompt, limited in size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from retinue.skills.skill import Skill
 
 _OPENING = "<available_skills>\n"
 _CLOSING = "</available_skills>"
-_LONGEST_PATH = 4096
+_MAX_PATH_CHARS = 4096
 
 
 class SkillCatalog(Struct, frozen=True):
-    """The rendered list. `text` is what the prompt takes, note included; it is empty where nothing can be listed.
+    """The rendered list. `text` is inserted into the prompt, including the note; it is empty if there are no skills.
 
-    `note` is empty unless skills or their descriptions had to be left out.
+    `note` is empty unless skills or descriptions were omitted.
     """
 
     text: str
@@ -30,9 +30,9 @@ class SkillCatalog(Struct, frozen=True):
 
 
 def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> SkillCatalog:
-    """List the skills the model may choose by itself, in at most `max_chars` characters.
+    """List the skills that the model may invoke, in at most `max_chars` characters.
 
-    Over budget the descriptions go first; when names alone are still too many, the end of the list goes.
+    If the list is too long, descriptions are omitted first, then the last entries.
     """
     visible = tuple(skill for skill in skills if not skill.disable_model_invocation)
     head = visible[:max_skills]
@@ -80,5 +80,5 @@ def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
 
 
 def _locate(skill: Skill, prefix: str) -> str:
-    location = literal(skill.location.as_posix(), _LONGEST_PATH)
+    location = literal(skill.location.as_posix(), _MAX_PATH_CHARS)
     return f"~/{location[len(prefix) :]}" if location.startswith(prefix) else location

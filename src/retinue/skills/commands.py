@@ -1,4 +1,4 @@
-"""The slash commands that skills offer to people."""
+"""Slash commands for skills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOREIGN = re.compile(r"[^a-z0-9]+")
 
 
 class SkillCommand(Struct, frozen=True):
-    """A name to type after `/`, and the skill it runs."""
+    """The name of a slash command, and the skill it runs."""
 
     name: str
     description: str
@@ -24,7 +24,7 @@ class SkillCommand(Struct, frozen=True):
 
 
 def name_commands(skills: Iterable[Skill], *, reserved: Collection[str] = ()) -> tuple[SkillCommand, ...]:
-    """One command per skill that people may invoke; equal names get `_2`, `_3` … in the order given."""
+    """Return one command per user-invocable skill; equal names get `_2`, `_3` … in the order given."""
     taken = {derive_name(name) for name in reserved}
     commands = []
     for skill in skills:
@@ -36,7 +36,7 @@ def name_commands(skills: Iterable[Skill], *, reserved: Collection[str] = ()) ->
 
 
 def derive_name(name: str) -> str:
-    """A skill's name as a command: lower-case letters, digits and single underscores, at most 32 characters."""
+    """Derive a command name: lower-case letters, digits and single underscores, at most 32 characters."""
     return _FOREIGN.sub("_", name.lower()).strip("_")[:MAX_NAME].rstrip("_") or _FALLBACK
 
 

@@ -1,4 +1,4 @@
-"""Which skills there are: every source searched in its order, and of two skills with one name the first taken."""
+"""Skill discovery: search all sources in order; for equal names, the first skill is used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from retinue.storage.files.descriptors import fold_name, read_up_to
 
 
 class Shadowing(Struct, frozen=True):
-    """A skill that is not used because one of the same name stands before it."""
+    """A skill that is not used because an earlier one has the same name."""
 
     skill: Skill
     by: Skill
 
 
 class Discovery(Struct, frozen=True):
-    """What was found, in order of name. Problems and limits say what was not read, and why."""
+    """The skills found, sorted by name. Problems and limits say what was not read, and why."""
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -38,9 +38,9 @@ def discover(
     allowed_targets: Sequence[Path] = (),
     read: Callable[[SkillFile, int], Skill] | None = None,
 ) -> tuple[Discovery, Scan]:
-    """Look through all sources once; `read` takes an open file and the most bytes it may have.
+    """Search all sources once; `read` takes an open file and the maximum size.
 
-    The scan that comes with the result tells what was looked at.
+    The returned scan records what was searched.
     """
     make = read or read_skill
     scan = Scan(
@@ -57,12 +57,12 @@ def discover(
 def read_skill(file: SkillFile, max_bytes: int) -> Skill:
     """Read and parse an open `SKILL.md`; raises `SkillError`."""
     claimed = file.status.st_size
-    # The size is a claim: a growing file outruns it.
+    # The reported size is not reliable: the file may grow.
     data = b"" if claimed > max_bytes else read_up_to(file.descriptor, max_bytes + 1, claimed)
     if claimed > max_bytes or len(data) > max_bytes:
         raise SkillError(
             f"It is larger than {max_bytes:,} bytes (`skills.limits.maxSkillFileBytes`). "
-            "Move parts of it to files of their own."
+            "Move parts of it to separate files."
         )
     return parse_skill(data, file.location, file.tier)
 

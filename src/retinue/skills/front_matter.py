@@ -1,4 +1,4 @@
-"""The front matter of a `SKILL.md`: foreign data, checked and typed here, once."""
+"""The front matter of a `SKILL.md`: untrusted data, validated here once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retinue.structs.decode import DecodeError, decode
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1024
 _TEXT_LIMIT = 500
-_MOST_KEYS = 64
+_MAX_KEYS = 64
 _NAMESPACES = ("openclaw", "retinue")
 _SYSTEM_NAMES = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win32"}
 
@@ -29,7 +29,7 @@ _TOOL_NAME = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
 
 
 def make_line(text: str, limit: int = _TEXT_LIMIT) -> str:
-    """A text of the file's author as one harmless line."""
+    """Return an author's text as one sanitised line."""
     return literal(" ".join(text.split()), limit)
 
 
@@ -69,14 +69,14 @@ Tools = Annotated[tuple[str, ...], Parsed(_as_tools)]
 
 
 class InvocationFlags(Declared, rename="camel"):
-    """Who may start the skill."""
+    """Who may invoke the skill."""
 
     disable_model_invocation: bool = False
     allow_remote: bool = True
 
 
 class Requires(Declared, rename="camel"):
-    """What must be there before the skill is offered."""
+    """Requirements that must be met before the skill is listed."""
 
     bins: Names = ()
     any_bins: Names = ()
@@ -103,7 +103,7 @@ class InstallWay(Declared, rename="camel"):
 
 
 class Extras(Declared, rename="camel"):
-    """What stands under `metadata.retinue` or `metadata.openclaw`."""
+    """The keys under `metadata.retinue` or `metadata.openclaw`."""
 
     always: bool = False
     emoji: Text = None
@@ -117,7 +117,7 @@ class Extras(Declared, rename="camel"):
 
 
 class Declaration(Declared, rename="kebab"):
-    """The keys of the front matter that Retinue uses; others are left alone."""
+    """The keys of the front matter that Retinue uses; others are ignored."""
 
     accepts_attribute_names: ClassVar[bool] = True
 
@@ -137,10 +137,10 @@ class Declaration(Declared, rename="kebab"):
 
 
 def read_declaration(text: str) -> Declaration:
-    """The front matter of a skill's text; raises `SkillError` saying what is wrong with it."""
+    """Read the front matter of a skill's text; raise `SkillError` if it is invalid."""
     block, _ = split_front_matter(text)
     if block is None:
-        raise SkillError("It does not begin with front matter. Put `---`, the keys and `---` at its head.")
+        raise SkillError("It does not start with front matter. Put `---`, the keys and `---` at the top.")
     fields = {key: value for key, value in _read_fields(block).items() if value is not None}
     try:
         fields["extras"] = _merge_extras(fields.pop("metadata", None))
@@ -148,7 +148,7 @@ def read_declaration(text: str) -> Declaration:
     except DecodeError as error:
         problem = error.faults[0]
         where = ".".join(map(str, problem.path)).replace("extras", "metadata", 1)
-        raise SkillError(f"Its `{where}` is wrong: {problem.message}.") from None
+        raise SkillError(f"Its `{where}` is invalid: {problem.message}.") from None
 
 
 def _read_fields(block: str) -> dict[str, Any]:
@@ -158,19 +158,19 @@ def _read_fields(block: str) -> dict[str, Any]:
         return _read_key_by_key(block, error)
     for key in _TEXT_KEYS & fields.keys():
         if not isinstance(fields[key], str):
-            # A name such as 007 or null is what was written, not what YAML makes of it.
+            # A name such as 007 or null is used as written, not as YAML interprets it.
             fields[key] = _read_literal(block, key)
     return fields
 
 
 def _read_key_by_key(block: str, failure: FrontMatterError) -> dict[str, Any]:
-    """Read front matter that is not YAML as a whole, most often for a colon in unquoted text.
+    """Read front matter that is not valid YAML, most often because of a colon in unquoted text.
 
-    A text that is not YAML by itself is taken as it stands; anything else that cannot be read is an error.
+    A value that is not YAML by itself is taken literally; anything else that cannot be read is an error.
     """
     heads = list(_TOP_KEY.finditer(block))
     keys = {head[1] for head in heads}
-    if not len(keys) == len(heads) == len(_TOP_LINE.findall(block)) or len(heads) > _MOST_KEYS:
+    if not len(keys) == len(heads) == len(_TOP_LINE.findall(block)) or len(heads) > _MAX_KEYS:
         raise SkillError(f"Its front matter cannot be read: {failure}") from None
     fields: dict[str, Any] = {}
     for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(block)], strict=True):
@@ -193,7 +193,7 @@ def _unquote(text: str) -> str:
 
 
 def _merge_extras(metadata: object) -> dict[str, Any]:
-    """What both namespaces say, ours winning key by key."""
+    """Merge both namespaces; `retinue` takes precedence key by key."""
     spaces = _as_mapping(metadata)
     merged: dict[str, Any] = {}
     for namespace in _NAMESPACES:
@@ -202,7 +202,7 @@ def _merge_extras(metadata: object) -> dict[str, Any]:
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:
-    """A mapping, also one written as JSON or as a flow mapping in a string; other values mean nothing to us."""
+    """Return a mapping, also one written as JSON or as a flow mapping in a string; other values are ignored."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, str) or not value.lstrip().startswith("{"):

@@ -1,4 +1,4 @@
-"""The skills of one agent, kept in memory for as long as nothing on disk changes."""
+"""The skills of one agent, cached until files change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _Parsed = dict[tuple[Path, SkillTier, Stamp], Skill | SkillError]
 
 
 class SkillLibrary:
-    """Finds skills; while nothing changed, `load` costs one stat for each skill and each folder around them.
+    """Finds skills; if nothing changed, `load` costs one stat for each skill and each folder around them.
 
-    Without `watch`, what was found first stays. A change is taken up once it is `settle_ms` old, so that no skill is
-    read half that is just being written.
+    Without `watch`, the first result is kept. A change is used once it is `settle_ms` old, so that a skill is not read
+    while it is being written.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SkillLibrary:
         self._parsed: _Parsed = {}
 
     def load(self) -> Discovery:
-        """What there is now; a file that was read before and is unchanged is not read again."""
+        """Return the current skills; unchanged files are not read again."""
         if self._last is not None and not self._watch:
             return self._last
         if self._found is not None:
@@ -71,7 +71,7 @@ class SkillLibrary:
         return self._last
 
     def _is_settling(self, stamp: Stamp) -> bool:
-        """Whether a change happened only just now; one that lies in the future did not."""
+        """Return whether a change is too recent; one in the future does not count."""
         return stamp is not None and 0 <= self._now_ns() - stamp[4] < self._settle_ns
 
     def _look(self) -> Discovery:
@@ -90,14 +90,14 @@ class SkillLibrary:
         ended = self._now_ns()
         self._parsed = {key: value for key, value in parsed.items() if not is_fresh(key[2], began, ended)}
         self._stamps = list(scan.stamps.items())
-        # Something may still change without a new stamp: then the next load has to look again.
+        # Something may still change without a new stamp: then the next load has to search again.
         fresh = any(is_fresh(stamp, began, ended) for stamp in scan.stamps.values())
         self._found = None if fresh else found
         return found
 
 
 def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary:
-    """The library of the skills that an agent finds in these places."""
+    """Return the library of the skills in these folders."""
     allowed = expand_paths(settings.load.allow_symlink_targets, places)
     load = settings.load
     return SkillLibrary(
@@ -106,7 +106,7 @@ def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary
 
 
 def evaluate_skills(skills: Sequence[Skill], context: EligibilityContext) -> tuple[CheckedSkill, ...]:
-    """Every skill with the verdict on it."""
+    """Return every skill with its eligibility."""
     return tuple(CheckedSkill(skill, check_skill(skill, context)) for skill in skills)
 
 
@@ -119,7 +119,7 @@ def make_context(
     config: Mapping[str, Any],
     allowlist: Collection[str] | None = None,
 ) -> EligibilityContext:
-    """What the gates look at; `system` is `sys.platform`, `config` the whole configuration as plain data."""
+    """Return the input of the requirement checks; `system` is `sys.platform`, `config` the whole configuration."""
     return EligibilityContext(
         os=system,
         has_program=has_program,

@@ -1,4 +1,4 @@
-"""Whether a skill may be used here and now, and if not, why."""
+"""Whether a skill may be used on this machine, and if not, why."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _UNSET = SkillEntry()
 
 
 class EligibilityContext(Struct, frozen=True):
-    """What the gates look at: this machine, the configuration, and what the agent may use.
+    """The input of the requirement checks: this machine, the configuration, and the agent's allowlist.
 
-    `env` holds the names of variables that are set and not empty. `allow_bundled` and `agent_allowlist` are None where
-    nothing is restricted; an empty list allows none.
+    `env` contains the names of non-empty variables. `allow_bundled` and `agent_allowlist` are None if there is no
+    restriction; an empty list allows none.
     """
 
     os: str
@@ -35,7 +35,7 @@ class EligibilityContext(Struct, frozen=True):
 
 
 class Eligibility(Struct, frozen=True):
-    """The verdict on one skill; every obstacle is a reason, so that a person can clear them all at once."""
+    """The result for one skill, with all unmet requirements, so that a person can resolve them at once."""
 
     reasons: tuple[str, ...] = ()
 
@@ -48,7 +48,7 @@ _OPEN = Eligibility()
 
 
 def check_skill(skill: Skill, context: EligibilityContext) -> Eligibility:
-    """Judge a skill. `always` waives programs, variables and settings; it does not make another system fit."""
+    """Check a skill. `always` waives programs, variables and settings, but not the operating system."""
     given = frozenset(filter(lambda name: _has_variable(name, skill, context), skill.requirements.env))
     unmet = find_unmet(skill.requirements, context, given, always=skill.always)
     reasons = (*_find_switches(skill, context), *unmet)
@@ -58,7 +58,7 @@ def check_skill(skill: Skill, context: EligibilityContext) -> Eligibility:
 def find_unmet(
     needs: Requirements, context: EligibilityContext, variables: Collection[str], *, always: bool = False
 ) -> Iterator[str]:
-    """What is missing here, in words; `variables` are those that are set. `always` waives all but the system."""
+    """Describe the unmet requirements; `variables` are those that are set. `always` waives all but the system."""
     yield from _find_system(needs, context)
     if not always:
         yield from _find_missing(needs, context, variables)
@@ -70,7 +70,7 @@ def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
 
 
 def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
-    """The places where a person said which skills may be used."""
+    """Return the settings that disable the skill."""
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
     if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):
@@ -116,16 +116,16 @@ def _enumerate(names: Collection[str]) -> str:
 
 
 class Programs:
-    """Looks programs up; to see whether anything changed costs one stat for each folder of PATH."""
+    """Finds programs; checking for changes costs one stat for each folder of PATH."""
 
     def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._path: str | None = None
         self._stamps: dict[str, Stamp] = {}
-        self._has_program: Callable[[str], bool] = _has_none
+        self._has_program: Callable[[str], bool] = _has_no_program
 
     def on(self, path: str) -> Callable[[str], bool]:
-        """A function that tells whether a program is in a folder of `path`; the same one while nothing changed."""
+        """Return a function that checks whether a program is in `path`; the same one while nothing changed."""
         now = self._now_ns()
         stamps = {folder: stamp_path(folder) for folder in path.split(os.pathsep)}
         settled = not any(is_fresh(stamp, now, now) for stamp in stamps.values())
@@ -134,7 +134,7 @@ class Programs:
         return self._has_program
 
 
-def _has_none(name: str) -> bool:
+def _has_no_program(name: str) -> bool:
     return False
 
 

@@ -1,7 +1,7 @@
-"""The search through one source of skills, within limits and without leaving the folders that were named.
+"""Search one source of skills, within limits and without leaving the configured folders.
 
-A folder that holds a `SKILL.md` is a skill and is not searched further; other folders are, six levels deep, the upper
-levels first. Everything is opened beneath its root's descriptor, so what was checked is what is read.
+A folder that contains a `SKILL.md` is a skill and is not searched further; other folders are searched six levels deep,
+breadth first. Everything is opened below its root's descriptor, so the checked file is the file that is read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 10_000
 FILE_NAME = "SKILL.md"
 _LOWER_NAME = "skill.md"
-_LONGEST_MESSAGE = 1000
+_MAX_MESSAGE_CHARS = 1000
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class SkillFile(Struct, frozen=True):
-    """A regular file, open for reading; whoever opened it closes it."""
+    """A regular file, open for reading; the caller that opened it closes it."""
 
     descriptor: int
     status: os.stat_result
@@ -44,7 +44,7 @@ class SkillFile(Struct, frozen=True):
 
 
 class Scan(Struct):
-    """One look at all sources: what to look for, what was found, and stamps to tell later whether it is still so."""
+    """One search of all sources: its limits, its results, and stamps for detecting later changes."""
 
     max_candidates: int
     max_skills: int
@@ -58,13 +58,13 @@ class Scan(Struct):
 
 
 def search_source(source: SkillSource, scan: Scan) -> None:
-    """Look through one source and write down in `scan` what is there."""
+    """Search one source and record the results in `scan`."""
     with ExitStack() as opened:
         _Search(source, scan, opened).run()
 
 
 class _Area(Struct, frozen=True):
-    """An open folder that nothing beneath it may leave."""
+    """An open root folder; nothing below it may leave it."""
 
     descriptor: int
     path: str
@@ -76,7 +76,7 @@ class _Area(Struct, frozen=True):
 
 
 class _Folder(Struct, frozen=True):
-    """A folder to look at: where it is in its area, and the path by which people know it."""
+    """A folder to search: its position in the area, and its path for messages."""
 
     area: _Area
     parts: tuple[str, ...]
@@ -85,7 +85,7 @@ class _Folder(Struct, frozen=True):
 
 
 class _LimitReached(Exception):
-    """The source is not searched further."""
+    """A limit was reached; the source is not searched further."""
 
 
 class _Search:
@@ -118,10 +118,10 @@ class _Search:
         except _LimitReached:
             return
         if self._source.named and not self._files:
-            self._report(shown, f"There is no skill here: no `{FILE_NAME}` was found.")
+            self._report(shown, f"There is no skill here: `{FILE_NAME}` was not found.")
 
     def _open_source(self, shown: str) -> _Area | None:
-        """Open the source's folder, beneath the one it must stay within; None where a link leads it out of there."""
+        """Open the source's folder below the folder that contains it; None if a link leads outside."""
         within = self._source.within
         if within is None:
             return self._keep(os.open(shown, FOLDER), os.path.realpath(shown))
@@ -161,11 +161,11 @@ class _Search:
         self._candidates += 1
 
     def _stop(self, reason: str) -> None:
-        self._note_limit(reason)
+        self._record_limit(reason)
         raise _LimitReached
 
     def _take_file(self, folder: _Folder, name: str) -> bool:
-        """Make a skill of the folder's file; False where there is none. Raises `OSError` when a link leads out."""
+        """Read the skill of a folder; return False if there is none. Raises `OSError` if a link leads outside."""
         path = f"{folder.shown}/{name}"
         try:
             descriptor = folder.area.open((*folder.parts, name), _READ)
@@ -181,7 +181,7 @@ class _Search:
         return True
 
     def _take(self, descriptor: int, path: str) -> None:
-        """Make a skill of an open file, and close it."""
+        """Read a skill from an open file, and close it."""
         try:
             found = os.fstat(descriptor)
             self._scan.stamps[path] = stamp_status(found)
@@ -207,7 +207,7 @@ class _Search:
             self._report(str(file.location), _explain(error))
 
     def _descend(self, folder: _Folder) -> None:
-        """Line up the folders in a folder that is no skill itself."""
+        """Queue the subfolders of a folder that is not a skill."""
         descriptor = folder.area.open(folder.parts, FOLDER)
         try:
             found = os.fstat(descriptor)
@@ -228,17 +228,17 @@ class _Search:
             for name in names:
                 self._line_up(folder, name)
         if len(entries) > left:
-            self._note_limit(f"It holds more than {MAX_ENTRIES:,} files and folders.")
+            self._record_limit(f"It holds more than {MAX_ENTRIES:,} files and folders.")
 
     def _line_up(self, folder: _Folder, name: str) -> None:
         if name.isprintable():
             parts = (*folder.parts, name)
             self._waiting.append(_Folder(folder.area, parts, f"{folder.shown}/{name}", folder.depth + 1))
         else:
-            self._report(folder.shown, f"A folder in it is called {name!a}, which cannot be shown. Rename it.")
+            self._report(folder.shown, f"A folder in it is named {name!a}, which cannot be displayed. Rename it.")
 
     def _follow_out(self, folder: _Folder) -> None:
-        """A link leads out of the area: go on where it leads if the configuration allows that."""
+        """Follow a link that leaves the area, if the configuration allows its target."""
         path, real = folder.shown, os.path.realpath(folder.shown)
         folder_stays = _is_beneath(real, folder.area.path)
         if folder_stays:
@@ -263,11 +263,11 @@ class _Search:
         return None
 
     def _report(self, path: str, message: str) -> None:
-        # A message may quote what a stranger wrote: the target of a link, a key of the front matter.
-        self._scan.problems.append(SkillProblem(Path(path), literal(message, _LONGEST_MESSAGE)))
+        # A message may quote untrusted text: the target of a link, a key of the front matter.
+        self._scan.problems.append(SkillProblem(Path(path), literal(message, _MAX_MESSAGE_CHARS)))
 
-    def _note_limit(self, reason: str) -> None:
-        limit = SkillProblem(self._source.path, f"{reason} The rest was not looked at.")
+    def _record_limit(self, reason: str) -> None:
+        limit = SkillProblem(self._source.path, f"{reason} The rest was not searched.")
         if limit not in self._scan.limits_hit:
             self._scan.limits_hit.append(limit)
 
@@ -285,7 +285,7 @@ def _is_beneath(path: str, folder: str) -> bool:
 def _describe_escape(path: str) -> str:
     return (
         f"It is a link to {os.path.realpath(path)}, outside of the skills folder. "
-        "To use it, add that place to `skills.load.allowSymlinkTargets`."
+        "To use it, add that folder to `skills.load.allowSymlinkTargets`."
     )
 
 
@@ -294,7 +294,7 @@ def _explain(error: OSError) -> str:
         case errno.ENOENT | errno.ENOTDIR:
             return "There is no such folder."
         case errno.ELOOP:
-            return "It is a link that leads back to itself."
+            return "It is a link to itself."
         case errno.ENXIO | errno.ENODEV:
             return "It is a socket or device, not a regular file."
         case errno.EACCES | errno.EPERM:

@@ -1,7 +1,7 @@
-"""A skill: what a `SKILL.md` says about itself.
+"""A skill: the declarations of a `SKILL.md`.
 
-The file follows the open Agent Skills format; what OpenClaw added is read under `metadata.retinue` and
-`metadata.openclaw`. The instructions themselves are not kept: the model reads the file when it needs them.
+The file follows the open Agent Skills format; OpenClaw's additions are read under `metadata.retinue` and
+`metadata.openclaw`. The instructions are not stored: the model reads the file when it needs them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from retinue.core.errors import SkillError
 from retinue.skills.front_matter import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
 
 VERSION_DIGITS = 8
-"""Enough to tell one edition of a file from the next; every digit more stands in every prompt, once per skill."""
+"""Enough to distinguish versions of a file; each further digit would be in every prompt, once per skill."""
 
 
 class SkillTier(StrEnum):
-    """Where a skill comes from; of two skills with one name, the one whose tier stands first here wins."""
+    """The kind of source of a skill; for equal names, the first tier in this order takes precedence."""
 
     EXPLICIT = "explicit"
     WORKSPACE = "workspace"
@@ -33,7 +33,7 @@ class SkillTier(StrEnum):
 
 
 class Requirements(Struct, frozen=True):
-    """What a skill needs to work; an empty part asks for nothing."""
+    """The requirements of a skill; an empty field requires nothing."""
 
     os: tuple[str, ...] = ()
     bins: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class InstallSpec(Struct, frozen=True):
 
 
 class Skill(Struct, frozen=True):
-    """A skill as its file declares it. `location` is the file, `folder` what its relative paths start from."""
+    """A skill as its file declares it. `location` is the file; relative paths start from `folder`."""
 
     name: str
     description: str
@@ -90,14 +90,14 @@ class Skill(Struct, frozen=True):
 
 
 class SkillProblem(Struct, frozen=True):
-    """Something about a file or folder that a person should know; the other skills load all the same."""
+    """A problem with a file or folder; other skills are loaded nevertheless."""
 
     path: Path
     message: str
 
 
 def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
-    """Read a `SKILL.md`; raises `SkillError` saying what is wrong with it."""
+    """Parse a `SKILL.md`; raise `SkillError` if it is invalid."""
     declared = read_declaration(_decode(data))
     extras = declared.extras
     name = declared.name or make_line(location.parent.name, NAME_LIMIT)
@@ -134,7 +134,7 @@ def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
 
 def _decode(data: bytes) -> str:
     if b"\0" in data:
-        raise SkillError("It is not a text file: it holds zero bytes.")
+        raise SkillError("It is not a text file: it contains zero bytes.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The folders that skills come from, highest precedence first."""
+"""The source folders of skills, highest precedence first."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BUNDLED = Path(__file__).parent / "bundled"
 
 
 class SkillSource(Struct, frozen=True):
-    """A folder to look for skills in, or one that is a skill itself.
+    """A folder to search for skills, or one that is a skill itself.
 
-    With `within`, the folder is refused when a link leads it out of there. `named` tells that a person asked for just
-    this folder, so it is worth a word when it is not there.
+    With `within`, the folder is refused if a link leads outside of that folder. `named` means that a person named this
+    folder, so a missing folder is reported.
     """
 
     tier: SkillTier
@@ -29,9 +29,9 @@ class SkillSource(Struct, frozen=True):
 
 
 class SkillFolders(Struct, frozen=True):
-    """Where this person, this home and this run keep skills; `managed` is `skills` in the state folder.
+    """The skill folders of the person, the home and the run; `managed` is `skills` in the state folder.
 
-    `workspace` is None where the workspace's own skills are not to be used, because nobody said it can be trusted.
+    `workspace` is None if the workspace's own skills must not be used, because it is not trusted.
     """
 
     user_home: Path
@@ -43,7 +43,7 @@ class SkillFolders(Struct, frozen=True):
 
 
 def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillSource, ...]:
-    """Every folder to look in; of two skills with one name, the one from the earlier source wins."""
+    """Return every folder to search; for equal names, the skill from the earlier source is used."""
     return (
         *(SkillSource(SkillTier.EXPLICIT, _skill_folder(path), named=True) for path in places.explicit),
         *_workspace_sources(places.workspace),
@@ -56,7 +56,7 @@ def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillS
 
 
 def expand_paths(texts: Iterable[str], places: SkillFolders) -> tuple[Path, ...]:
-    """Paths as people write them in the configuration: `~` is their home, the rest counts from the state folder."""
+    """Expand configured paths: `~` is the home folder, relative paths start from the state folder."""
     return tuple(
         places.user_home / text[2:] if text == "~" or text.startswith("~/") else places.managed.parent / text
         for text in texts
@@ -74,6 +74,6 @@ def _workspace_sources(workspace: Path | None) -> tuple[SkillSource, ...]:
 
 
 def _skill_folder(path: Path) -> Path:
-    """A skill may be named by its folder or by its file."""
+    """Return the folder of a skill that is given by its folder or by its file."""
     absolute = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - `..` goes, links stay
     return absolute.parent if absolute.name.lower() == "skill.md" else absolute

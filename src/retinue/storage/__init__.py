@@ -1,1 +1,1 @@
-"""Durable bytes: the home folder, contained file access, databases."""
+"""The home folder, file access limited to a root folder, and databases."""

@@ -1,7 +1,8 @@
-"""The audit log: an append-only file in which each line vouches for the one before it.
+"""The audit log: an append-only file in which each line contains the hash of the previous line.
 
-A line holds its number and the hash of its predecessor, so that a changed or removed line shows. A small file beside
-the log keeps the number and hash of the last line, so that a shortened log shows too. Several processes may append.
+Each line has a number and the hash of the line before it, so a changed or removed line can be detected. A small file
+next to the log stores the number and hash of the last line, so a truncated log can be detected too. Several processes
+may append.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from retinue.storage.files.errors import explained
 from retinue.storage.files.private import make_private_dir
 
 CLI = "command line"
-"""Who did what a person did in a terminal."""
+"""The actor recorded for commands that a person ran in a terminal."""
 FIRST = "0" * 64
 HEAD_SUFFIX = ".head"
 _STEP = 65_536
@@ -34,7 +35,7 @@ def _unchanged(text: str) -> str:
 
 
 class AuditDamage(Struct, frozen=True):
-    """Something wrong with the log: at which line of the file, and what it means."""
+    """A problem in the log: the line of the file, and a description."""
 
     line: int
     what: str
@@ -44,7 +45,7 @@ class AuditDamage(Struct, frozen=True):
 
 
 class _Last(Struct, frozen=True):
-    """The last line that can be read: its number, its hash, and whether the file ends right behind it."""
+    """The last readable line: its number, its hash, and whether the file ends directly after it."""
 
     number: int
     hash: str
@@ -52,16 +53,16 @@ class _Last(Struct, frozen=True):
 
 
 class AuditLog(Struct, frozen=True):
-    """What was done that somebody may want to know later. `redact` takes secrets out of whatever is written."""
+    """Records security-relevant actions. `redact` removes secrets from everything that is written."""
 
     path: Path
     clock: Clock
     redact: Callable[[str], str] = _unchanged
     durable: bool = False
-    """Whether a line must survive a power cut, and not only the death of the process."""
+    """Whether a line must survive a power failure, and not only the end of the process."""
 
     def record(self, kind: str, who: str, details: Mapping[str, Any]) -> None:
-        """Add a line; it is kept when this returns, or taken back whole."""
+        """Append a line. If this raises, the file is unchanged."""
         make_private_dir(self.path.parent)
         with explained(self.path.name, self.path.parent):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -93,13 +94,13 @@ class AuditLog(Struct, frozen=True):
             raise
         head = os.open(self._head, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # Of fixed length and written in one piece, so that it is never half old and half new.
+            # The record has a fixed length and is written in one call, so a reader never sees a mix of old and new.
             os.pwrite(head, f"{sealed['n']:020} {sealed['hash']}\n".encode(), 0)
         finally:
             os.close(head)
 
     def _continue_from(self, last: _Last) -> _Last:
-        """What the next line follows from: the last one there, or where lines were taken away, the last there was."""
+        """Return the last line for the next one to refer to: the recorded head if lines were removed."""
         kept = self._kept_head()
         return replace(kept, whole=last.whole) if kept is not None and kept.number > last.number else last
 
@@ -108,7 +109,7 @@ class AuditLog(Struct, frozen=True):
         return self.path.with_name(self.path.name + HEAD_SUFFIX)
 
     def _clean(self, value: Any) -> Any:
-        """The details as plain data that can be written and hashed, without secrets."""
+        """Return the details as plain data that can be serialised and hashed, without secrets."""
         if isinstance(value, str):
             return self.redact(value).encode("utf-8", "replace").decode()
         if isinstance(value, Mapping):
@@ -118,7 +119,7 @@ class AuditLog(Struct, frozen=True):
         return value if value is None or isinstance(value, (bool, int, float)) else self._clean(str(value))
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Every line, oldest first; one that cannot be read comes as what it is."""
+        """Yield every line, oldest first; an unreadable line is an entry of the kind `unreadable`."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:
@@ -126,7 +127,7 @@ class AuditLog(Struct, frozen=True):
                 yield _read(line) or {"kind": "unreadable", "raw": line.decode("utf-8", "replace")}
 
     def verify(self) -> tuple[AuditDamage, ...]:
-        """Everything that is wrong with the log, in order; empty where each line follows from the one before it."""
+        """Return all problems of the log in order; empty if the chain of hashes is intact."""
         found: list[AuditDamage] = []
         number, previous, line = 0, FIRST, 0
         for line, entry in enumerate(self.entries(), start=1):
@@ -138,7 +139,7 @@ class AuditLog(Struct, frozen=True):
             if sealed != _hash(entry):
                 found.append(AuditDamage(line, f"entry {own} was changed"))
             elif entry.get("previous") != previous:
-                found.append(AuditDamage(line, _tell_gap(number, own)))
+                found.append(AuditDamage(line, _describe_gap(number, own)))
             number, previous = own if isinstance(own, int) else number + 1, sealed
         kept = self._kept_head()
         if kept is not None and kept.number > number:
@@ -153,10 +154,10 @@ class AuditLog(Struct, frozen=True):
             return None
 
 
-def _tell_gap(before: int, after: object) -> str:
+def _describe_gap(before: int, after: object) -> str:
     if isinstance(after, int) and after > before + 1:
         return f"entries {before + 1} to {after - 1} are missing before it"
-    return f"entry {after} does not follow from entry {before}: one was changed, moved or put in"
+    return f"entry {after} does not follow entry {before}: an entry was changed, moved or inserted"
 
 
 def _hash(entry: Mapping[str, Any]) -> str:
@@ -173,7 +174,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 def _find_last(descriptor: int) -> _Last:
-    """The last line that can be read, found from the end; a torn one behind it is left for the reader to see."""
+    """Find the last readable line, reading from the end; an incomplete line after it is left in the file."""
     end = os.fstat(descriptor).st_size
     tail = b""
     whole = True
@@ -183,7 +184,7 @@ def _find_last(descriptor: int) -> _Last:
         end = start
         whole = tail.endswith(b"\n")
         lines = tail.split(b"\n")
-        # The first piece may be the end of a longer line, unless it begins the file.
+        # The first part may be the end of a longer line, unless it starts the file.
         for line in reversed(lines if end == 0 else lines[1:]):
             entry = _read(line)
             if entry is not None and isinstance(entry.get("hash"), str):

@@ -1,7 +1,7 @@
-"""The YAML block at the head of a Markdown file, read as plain data.
+"""YAML front matter of Markdown files, parsed into plain data.
 
-PyYAML only splits the text into events; the values are built here. So no tag can name a class, no alias can multiply,
-and a date stays the text that somebody wrote.
+PyYAML only splits the text into events; the values are built here. Therefore tags cannot name classes, aliases cannot
+multiply values, and dates remain text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS: dict[str, bool | None] = {
 
 
 class FrontMatterError(RetinueError):
-    """Front matter that is not plain YAML; `line` counts from the block's first line."""
+    """Invalid front matter; `line` counts from the block's first line."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -42,9 +42,9 @@ class FrontMatterError(RetinueError):
 
 
 def split_front_matter(text: str) -> tuple[str | None, str]:
-    """The YAML between the `---` lines at the head of `text`, and the text after it.
+    """Return the YAML between the `---` lines at the start of `text`, and the text after it.
 
-    A block that is not closed is no front matter: the text comes back as it is.
+    A block without a closing line is not front matter: the text is returned unchanged.
     """
     opening = _FENCE.match(text)
     closing = _CLOSING.search(text, opening.end()) if opening else None
@@ -54,7 +54,7 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
 
 
 def parse_yaml(text: str) -> dict[str, YamlValue]:
-    """The mapping that `text` spells: one document without anchors, aliases and tags; nothing is an empty mapping."""
+    """Parse a mapping: one document without anchors, aliases and tags. An empty text is an empty mapping."""
     _refuse_size(text)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -70,13 +70,13 @@ def _refuse_size(text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise FrontMatterError("it holds characters that no text can have. Save the file as UTF-8.") from None
+        raise FrontMatterError("it contains characters that are not valid Unicode. Save the file as UTF-8.") from None
     if size > MAX_BYTES:
         raise FrontMatterError(f"it is larger than {MAX_BYTES:,} bytes. Move text below the front matter.")
 
 
 class _Builder:
-    """Builds plain values from a parser's events and counts what it builds."""
+    """Builds plain values from a parser's events and counts them."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
@@ -96,7 +96,7 @@ class _Builder:
         self._next()
         after = self._next()
         if not isinstance(after, kinds.StreamEndEvent):
-            raise FrontMatterError("a second document begins. Keep one.", _line(after))
+            raise FrontMatterError("a second document starts here. Keep one.", _line(after))
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -104,7 +104,7 @@ class _Builder:
         return value
 
     def _value(self, event: Event, depth: int) -> YamlValue:
-        self._admit(event, depth)
+        self._check_event(event, depth)
         match event:
             case kinds.ScalarEvent():
                 return _plain_value(event.value) if event.implicit[0] and not event.style else str(event.value)
@@ -118,31 +118,33 @@ class _Builder:
                 while not isinstance(name := self._next(), kinds.MappingEndEvent):
                     key = self._key(name, depth + 1)
                     if key in pairs:
-                        raise FrontMatterError(f"`{key}` stands twice. Keep one.", _line(name))
+                        raise FrontMatterError(f"`{key}` occurs twice. Keep one.", _line(name))
                     pairs[key] = self._value(self._next(), depth + 1)
                 return pairs
         raise FrontMatterError("expected a value.", _line(event))
 
     def _key(self, event: Event, depth: int) -> str:
-        self._admit(event, depth)
+        self._check_event(event, depth)
         if not isinstance(event, kinds.ScalarEvent):
             raise FrontMatterError("a key must be plain text.", _line(event))
         return str(event.value)
 
-    def _admit(self, event: Event, depth: int) -> None:
+    def _check_event(self, event: Event, depth: int) -> None:
         self._nodes += 1
         if isinstance(event, kinds.NodeEvent) and event.anchor is not None:
-            raise FrontMatterError("anchors and aliases (`&`, `*`) are not read. Write the value out.", _line(event))
+            raise FrontMatterError(
+                "anchors and aliases (`&`, `*`) are not supported. Write the value out.", _line(event)
+            )
         if getattr(event, "tag", None) is not None:
-            raise FrontMatterError("tags (`!`) are not read. Quote the value if it begins with `!`.", _line(event))
+            raise FrontMatterError("tags (`!`) are not supported. Quote the value if it begins with `!`.", _line(event))
         if depth > MAX_DEPTH:
             raise FrontMatterError(f"it is nested deeper than {MAX_DEPTH} levels.", _line(event))
         if self._nodes > MAX_NODES:
-            raise FrontMatterError(f"it holds more than {MAX_NODES:,} values.", _line(event))
+            raise FrontMatterError(f"it contains more than {MAX_NODES:,} values.", _line(event))
 
 
 def _plain_value(text: str) -> YamlValue:
-    """What an unquoted scalar means in the core schema of YAML 1.2; `yes`, `on` and dates are text."""
+    """Return the value of an unquoted scalar in the core schema of YAML 1.2; `yes`, `on` and dates are text."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Where Retinue keeps its state on disk."""
+"""The paths of the state folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG_NAME = "retinue.json"
 
 
 class HomePaths(Struct, frozen=True):
-    """The state folder, `~/.retinue` unless told otherwise, and the places inside it."""
+    """The state folder, `~/.retinue` by default, and the paths inside it."""
 
     path: Path
     profile: str | None = None
@@ -30,7 +30,7 @@ class HomePaths(Struct, frozen=True):
         return self.path / "workspace"
 
     def workspace_of(self, agent: AgentId) -> Path:
-        """Where an agent other than the default one lives unless configured otherwise."""
+        """Return the default workspace of an agent other than the default agent."""
         return self.path / f"workspace-{agent}"
 
     @property
@@ -61,13 +61,13 @@ class HomePaths(Struct, frozen=True):
 
 
 def locate_home(home: str | None, profile: str | None, environment: Mapping[str, str] | None = None) -> HomePaths:
-    """The home that flags and environment ask for: `--home`, `RETINUE_HOME`, else `~/.retinue[-<profile>]`."""
+    """Return the home that flags and environment select: `--home`, `RETINUE_HOME`, else `~/.retinue[-<profile>]`."""
     environment = os.environ if environment is None else environment
     profile = profile or environment.get("RETINUE_PROFILE") or None
     if profile == "default":
         profile = None
     if profile and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", profile):
-        raise UsageError(f"'{profile}' is not a profile name. Use letters, digits, '-' and '_'.")
+        raise UsageError(f"'{profile}' is not a valid profile name. Use letters, digits, '-' and '_'.")
     chosen = home or environment.get("RETINUE_HOME")
     if chosen:
         return HomePaths(Path(chosen).expanduser().absolute(), profile)

@@ -1,7 +1,7 @@
-"""The one gateway of a home: who it is, where it listens, and that there is only one.
+"""The lock that allows one gateway per home, with its address.
 
-The lock is the kernel's and dies with the process, so a file that a dead gateway left says nothing by itself: whoever
-can take the lock knows that nobody is there.
+The kernel releases the lock when the process ends, so a leftover file has no meaning: a process that can take the lock
+knows that no gateway is running.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from retinue.storage.home_paths import HomePaths
 
 LOCK_NAME = "gateway.lock"
 LOCAL_TOKEN_FILE = "gateway.token"  # noqa: S105 - a file name
-_MOST_BYTES = 4_096
+_MAX_BYTES = 4_096
 ATTEMPTS, ATTEMPT_SECONDS = 20, 0.01
 
 
 class AlreadyRunning(RetinueError):
-    """Another gateway serves this home."""
+    """Another gateway is running on this home."""
 
 
 class InstanceFacts(Struct, frozen=True):
-    """A gateway that runs; `url` is empty until it listens."""
+    """A running gateway; `url` is empty until it listens."""
 
     pid: int
     url: str = ""
@@ -41,7 +41,7 @@ class InstanceFacts(Struct, frozen=True):
 
 
 def find_instance(home: HomePaths) -> InstanceFacts | None:
-    """The gateway of a home, or None where none runs."""
+    """Return the running gateway of a home, or None."""
     try:
         descriptor = os.open(home.path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -56,7 +56,7 @@ def find_instance(home: HomePaths) -> InstanceFacts | None:
 
 
 class InstanceLock:
-    """Held while a gateway runs. Others can read who holds it."""
+    """The lock that a gateway holds while it runs. Other processes can read the holder's facts."""
 
     def __init__(self, home: HomePaths) -> None:
         self.path: Path = home.path / LOCK_NAME
@@ -70,25 +70,25 @@ class InstanceLock:
             where = f" at {other.url}" if other and other.url else ""
             who = f" (pid {other.pid}{where})" if other else ""
             raise AlreadyRunning(
-                f"A gateway runs on {home.path} already{who}. Use that one, or end it with `retinue gateway stop`."
+                f"A gateway is already running on {home.path}{who}. Use it, or stop it with `retinue gateway stop`."
             )
         self.write(InstanceFacts(os.getpid()))
 
     def write(self, facts: InstanceFacts) -> None:
-        """Tell others where to find this gateway."""
+        """Publish the address of this gateway."""
         data = json.dumps(asdict(facts)).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, data, 0)
 
     def release(self) -> None:
-        """Let another gateway begin."""
+        """Release the lock, so that another gateway can start."""
         os.ftruncate(self._descriptor, 0)
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 
 def read_local_token(home: HomePaths) -> str | None:
-    """The token of this machine's command line; None where no gateway has made one yet."""
+    """Return the token for the local command line; None if no gateway has created one yet."""
     try:
         return (home.credentials / LOCAL_TOKEN_FILE).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -96,7 +96,7 @@ def read_local_token(home: HomePaths) -> str | None:
 
 
 def _take(descriptor: int) -> bool:
-    """Whether the lock is ours now. Whoever only looks holds it for an instant, too, so one attempt says nothing."""
+    """Try to take the lock. A process that only checks holds it briefly too, so one attempt is not conclusive."""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(ATTEMPT_SECONDS)
@@ -108,7 +108,7 @@ def _take(descriptor: int) -> bool:
 
 def _read(descriptor: int) -> InstanceFacts | None:
     try:
-        data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        data = json.loads(os.pread(descriptor, _MAX_BYTES, 0))
         return InstanceFacts(int(data["pid"]), str(data["url"]), str(data["started_at"]))
     except (ValueError, KeyError, TypeError):
         return None

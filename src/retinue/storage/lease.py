@@ -1,4 +1,4 @@
-"""The right to run a session's turns, held by one process at a time and gone with it."""
+"""Session leases: one process at a time may run a session's turns, until it ends."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class LeaseTaken(StorageError):
 
 
 class SessionLease:
-    """The lease of one session, as a lock on an open file.
+    """The lease of one session: a lock on an open file.
 
-    The system takes the lock back when the process ends, however it ends. The file stays: it says nothing, and removing
-    it would let two processes lock two files of one name. Two leases exclude each other within a process as well.
+    The kernel releases the lock when the process ends. The file is not removed: removing it would let two processes
+    lock two files with the same name. Two leases in one process exclude each other as well.
     """
 
     def __init__(self, home: HomePaths, key: SessionKey) -> None:
@@ -41,7 +41,7 @@ class SessionLease:
         return self._descriptor is not None
 
     def try_acquire(self) -> bool:
-        """Take the lease; false where somebody else has it, true also where this object has it already."""
+        """Take the lease; return False if another holder has it, and True if this object already has it."""
         if self._descriptor is not None:
             return True
         make_private_dir(self.path.parent)
@@ -58,38 +58,38 @@ class SessionLease:
         return True
 
     def ask_to_stop(self) -> bool:
-        """Ask whoever holds the lease to end its turn; false where nobody holds it."""
+        """Ask the holder of the lease to end its turn; return False if there is no holder."""
         if self.try_acquire():
             self.release()
             return False
-        with explained(self._wish.name, self._wish.parent):
-            self._wish.touch(mode=PRIVATE_FILE)
+        with explained(self._stop_request.name, self._stop_request.parent):
+            self._stop_request.touch(mode=PRIVATE_FILE)
         return True
 
     def was_asked_to_stop(self) -> bool:
-        """Whether somebody asked the holder to end its turn; tells it once."""
+        """Return whether another process asked the holder to end its turn; True only once per request."""
         try:
-            self._wish.unlink()
+            self._stop_request.unlink()
         except OSError:
             return False
         return True
 
     @property
-    def _wish(self) -> Path:
+    def _stop_request(self) -> Path:
         return self.path.with_suffix(".stop")
 
     async def acquire(self, poll: float = 0.05) -> None:
-        """Wait until the lease is ours."""
+        """Wait until the lease is acquired."""
         import anyio
 
         while not self.try_acquire():  # noqa: ASYNC110 - the holder may be another process, which sets no event of ours
             await anyio.sleep(poll)
 
     def release(self) -> None:
-        """Give the lease back; nothing happens where it is not held."""
+        """Release the lease; does nothing if it is not held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            # Closing alone would not do where a process that was forked meanwhile has the descriptor too.
+            # Closing the descriptor is not enough if a process forked in the meantime has inherited it.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -104,7 +104,7 @@ class SessionLease:
         self.release()
 
     def _open(self) -> int:
-        """A descriptor of its own for each lease; a folder that somebody put there can be locked as well as a file."""
+        """Open a separate descriptor for each lease; if the path is a folder, the folder can be locked as well."""
         with explained(self.path.name, self.path.parent):
             try:
                 return os.open(self.path, _OPEN)

@@ -1,4 +1,4 @@
-"""Processes that others can see living, by a lock that the system takes back however they end."""
+"""Process liveness, shown by a lock that the kernel releases when the process ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Presence:
-    """One process, or a part of it, under a name that nobody had before and nobody will have again.
+    """A process, or a part of it, with a unique name.
 
-    The file goes with the presence. One that a killed process left is removed by whoever finds it without its lock.
+    The file is removed with the presence. A file of a killed process is removed by the next process that finds it
+    unlocked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +29,7 @@ class Presence:
         self._descriptor: int | None = None
 
     def show(self) -> None:
-        """Be seen from now on."""
+        """Create the file and lock it."""
         if self._descriptor is not None:
             return
         make_private_dir(self._folder)
@@ -38,7 +39,7 @@ class Presence:
         self._descriptor = descriptor
 
     def is_present(self, name: str) -> bool:
-        """Whether the process of that name lives; false as well where there never was one."""
+        """Return whether the process with that name is running; False if it never existed."""
         if name == self.name:
             return self._descriptor is not None
         path = self._folder / Path(name).name
@@ -47,7 +48,7 @@ class Presence:
         except OSError:
             return False
         try:
-            # Shared, so that two that look at the same time do not take each other for the one they look for.
+            # A shared lock, so that two concurrent checks do not mistake each other for the process.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return error.errno == errno.EWOULDBLOCK
@@ -59,13 +60,13 @@ class Presence:
             os.close(descriptor)
 
     def sweep(self) -> None:
-        """Remove what killed processes left."""
+        """Remove the files of killed processes."""
         if self._folder.is_dir():
             for path in self._folder.iterdir():
                 self.is_present(path.name)
 
     def end(self) -> None:
-        """Be gone; nothing happens where it was never seen."""
+        """Remove the file and release the lock; does nothing if `show` was not called."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):
@@ -74,7 +75,7 @@ class Presence:
 
 
 def find_dead(folder: Path) -> tuple[Path, ...]:
-    """What killed processes left in a folder; nothing is removed."""
+    """Return the files of killed processes in a folder without removing them."""
     dead = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
@@ -92,15 +93,15 @@ def find_dead(folder: Path) -> tuple[Path, ...]:
 
 
 def process_of(name: str) -> int | None:
-    """The number of the process that a presence's name tells of."""
+    """Return the process id that a presence's name contains."""
     number = name.partition("-")[0]
     return int(number) if number.isdecimal() else None
 
 
 def has_ancestor_with_variable(variable: str) -> bool:
-    """Whether a process that this one descends from was started with an environment variable, as far as one can see.
+    """Return whether an ancestor of this process was started with an environment variable, as far as is visible.
 
-    A program can drop a variable for itself; what its ancestors were started with it cannot change.
+    A program can remove a variable for itself, but cannot change the environment its ancestors were started with.
     """
     mark = f"{variable}=".encode()
     for process in ancestors():
@@ -111,7 +112,7 @@ def has_ancestor_with_variable(variable: str) -> bool:
 
 
 def ancestors() -> frozenset[int]:
-    """The processes that this one descends from, as far as the system tells."""
+    """Return the ancestors of this process, as far as the system shows them."""
     found: set[int] = set()
     process = os.getppid()
     while process > 1 and process not in found:

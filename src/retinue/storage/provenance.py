@@ -1,6 +1,6 @@
-"""Which lines of an agent's notes came from outside: kept by their hashes, so that they are known again when read.
+"""Provenance of lines in an agent's notes: hashes of untrusted lines, so that they are recognised when read.
 
-A line is recorded before it is written: a note that is indexed between the two must not pass for the agent's own.
+A line is recorded before it is written: a note indexed between the two steps must not count as the agent's own.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from retinue.core.keys import AgentId
 from retinue.core.trust import Trust
 from retinue.storage.database import Database
 
-_MOST_ASKED = 500
-_SAME_AS_NOTHING = "\ufeff \t\r\v\f"
+_MAX_QUERY_LINES = 500
+_IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text as notes are cut into them: at line feeds and nowhere else."""
+    """Return the lines of a text, split at line feeds only, as for notes."""
     return text.split("\n")
 
 
 def added_lines(before: str, after: str) -> list[str]:
-    """The lines that a change brings in; those that stood there already keep the origin they have."""
+    """Return the lines that a change adds; existing lines keep their origin."""
     known = set(map(_bare, lines_of(before)))
     return [line for line in lines_of(after) if _bare(line) not in known]
 
 
 class AgentWrites(Struct, frozen=True):
-    """What was written into the files of one agent.
+    """Records untrusted lines in the files of one agent.
 
-    Paths are relative to its workspace, and absolute for files elsewhere.
+    Paths are relative to its workspace, or absolute for files elsewhere.
     """
 
     database: Database
@@ -41,8 +41,8 @@ class AgentWrites(Struct, frozen=True):
     agent: AgentId
 
     def record(self, path: str, lines: Iterable[str], session: str = "") -> None:
-        """Remember that these lines of a file came from outside."""
-        hashes = {_hash(line) for line in lines if _says_something(line)}
+        """Record that these lines of a file are untrusted."""
+        hashes = {_hash(line) for line in lines if _has_content(line)}
         if not hashes:
             return
         at = self.clock.now().isoformat(timespec="seconds")
@@ -51,7 +51,7 @@ class AgentWrites(Struct, frozen=True):
             base.executemany("INSERT OR IGNORE INTO written_lines VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def carry(self, old: str, new: str) -> None:
-        """Let the lines of a file that is moved keep their origin."""
+        """Copy the origin of a file's lines to its new path."""
         with self.database.change() as base:
             base.execute(
                 "INSERT OR IGNORE INTO written_lines "
@@ -60,30 +60,30 @@ class AgentWrites(Struct, frozen=True):
             )
 
     def origin(self, path: str, lines: Sequence[str]) -> Trust:
-        """How far these lines of a file may be believed; what nobody recorded, the agent wrote."""
+        """Return the trust level of these lines; lines that were not recorded were written by the agent."""
         known = "SELECT 1 FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return Trust.AGENT
-        hashes = [_hash(line) for line in lines if _says_something(line)]
-        for at in range(0, len(hashes), _MOST_ASKED):
-            some = hashes[at : at + _MOST_ASKED]
+        hashes = [_hash(line) for line in lines if _has_content(line)]
+        for at in range(0, len(hashes), _MAX_QUERY_LINES):
+            some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))
             if self.database.read(f"{known} AND line IN ({marks}) LIMIT 1", (self.agent, path, *some)):
                 return Trust.UNTRUSTED
         return Trust.AGENT
 
     def paths(self) -> list[str]:
-        """Files that lines from outside were written into."""
+        """Return the files that contain untrusted lines."""
         rows = self.database.read("SELECT DISTINCT path FROM written_lines WHERE agent = ?", (self.agent,))
         return [row[0] for row in rows]
 
 
 def _bare(line: str) -> str:
-    return line.strip(_SAME_AS_NOTHING)
+    return line.strip(_IGNORED_SPACE)
 
 
-def _says_something(line: str) -> bool:
-    """Whether a line has any letter or digit; rules, fences and blank lines stand in every note."""
+def _has_content(line: str) -> bool:
+    """Return whether a line contains a letter or digit; rules, fences and blank lines occur in every note."""
     return any(character.isalnum() for character in line)
 
 

@@ -163,7 +163,7 @@ def set_attributes(struct: Declared) -> frozenset[str]:
 
 
 def mark_set(struct: Declared, attributes: frozenset[str]) -> None:
-    """Record which attributes the data set. This is no part of the value: two structs can be equal without it."""
+    """Record which attributes the data set. It does not affect equality."""
     vars(struct)[_SET] = attributes
 
 

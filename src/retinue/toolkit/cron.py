@@ -9,7 +9,7 @@ from typing import Any, Literal
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
 from retinue.structs.plain import to_plain
-from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
+from retinue.toolkit.job_service import JobService, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
@@ -23,7 +23,7 @@ class CronArguments(Arguments):
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
         "deliver (announce|none), timeoutSeconds, deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
-    text: str = argument("", description="for wake: what you are told in your main session")
+    text: str = argument("", description="for wake: the text of the event in your main session")
     mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
 
 
@@ -64,7 +64,7 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     )
 
 
-def _run_action(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
+def _run_action(desk: JobService, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
     if arguments.action == "list":
         return desk.list(agent)
     if arguments.action == "add":

@@ -15,23 +15,23 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 class GatewayArguments(Arguments):
     action: Literal["get", "schema", "patch", "apply", "restart"]
-    key: str | None = argument(None, description="as in agents.defaults.model; without it everything")
+    key: str | None = argument(None, description="e.g. agents.defaults.model; default: everything")
     changes: dict[str, Any] = argument({}, description="for patch: key to value; null unsets")
     base_hash: str | None = argument(None, description="for patch: the hash that `get` gave")
     reason: str = ""
 
 
-class Steward(Protocol):
-    """Keeps the configuration. What an agent must not change is refused with `UsageError`."""
+class ConfigService(Protocol):
+    """The configuration for agents; raises `UsageError` for a change that an agent may not make."""
 
     def get(self, key: str | None) -> dict[str, Any]:
-        """A value without secrets, and the hash of the file."""
+        """Return a value without secrets, and the hash of the file."""
         ...
 
     def schema(self, key: str) -> dict[str, Any]: ...
 
     def check(self, changes: Mapping[str, Any], base_hash: str | None) -> None:
-        """Raise where changes may not be made."""
+        """Raise `UsageError` if the changes are not allowed."""
         ...
 
     async def patch(self, changes: Mapping[str, Any], base_hash: str | None, agent: AgentId) -> dict[str, Any]: ...
@@ -41,21 +41,21 @@ class Steward(Protocol):
     async def restart(self, reason: str) -> dict[str, Any]: ...
 
 
-OpenSteward = Callable[[], Steward]
-"""The steward, once the runtime is open."""
+OpenConfigService = Callable[[], ConfigService]
+"""Returns the service after the runtime has been opened."""
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the gateway tool if a configuration service is available."""
-    return (gateway_tool(parts.services.steward),) if parts.services.controls_gateway else ()
+    return (gateway_tool(parts.services.config_service),) if parts.services.controls_gateway else ()
 
 
-def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
+def gateway_tool(config: OpenConfigService) -> Tool[GatewayArguments]:
     """Make the tool for the configuration and the gateway process."""
 
     async def run(arguments: GatewayArguments, context: ToolContext) -> ToolOutput:
         try:
-            found = await _run_action(steward(), arguments, context)
+            found = await _run_action(config(), arguments, context)
         except ToolFailed:
             raise
         except RetinueError as error:
@@ -75,22 +75,22 @@ def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
     )
 
 
-async def _run_action(steward: Steward, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:
+async def _run_action(config: ConfigService, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:
     match arguments.action:
         case "get":
-            return steward.get(arguments.key)
+            return config.get(arguments.key)
         case "schema":
             if arguments.key is None:
                 raise ToolFailed("`schema` needs `key`.")
-            return steward.schema(arguments.key)
+            return config.schema(arguments.key)
         case "patch":
             if not arguments.changes:
                 raise ToolFailed('`patch` needs `changes`, as in {"agents.defaults.thinkingDefault": "low"}.')
-            steward.check(arguments.changes, arguments.base_hash)
+            config.check(arguments.changes, arguments.base_hash)
             await require_approval_if_tainted("gateway", "Change the configuration", arguments.changes, context)
-            return await steward.patch(arguments.changes, arguments.base_hash, context.agent)
+            return await config.patch(arguments.changes, arguments.base_hash, context.agent)
         case "apply":
-            return await steward.apply()
+            return await config.apply()
         case "restart":
             await require_approval_if_tainted("gateway", "Restart the gateway", {"reason": arguments.reason}, context)
-            return await steward.restart(arguments.reason)
+            return await config.restart(arguments.reason)

@@ -29,7 +29,7 @@ _NOTE_NAME = re.compile(r"[\w][\w .-]{0,79}(?:/[\w][\w .-]{0,79}){0,3}")
 
 
 class Notebook(Protocol):
-    """The memory of an agent as one session may use it."""
+    """The memory of an agent for one session."""
 
     @property
     def cites(self) -> bool: ...
@@ -39,12 +39,12 @@ class Notebook(Protocol):
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt: ...
 
     def note_change(self) -> None:
-        """Say that a note was written."""
+        """Record that a note was written."""
         ...
 
 
 OpenNotebook = Callable[[AgentId, SessionKey], Awaitable[Notebook | None]]
-"""The notebook for a session; None where it may not search memory."""
+"""Returns the memory for a session; None if it may not search memory."""
 
 
 class MemorySearchArguments(Arguments):

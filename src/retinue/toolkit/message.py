@@ -30,7 +30,7 @@ class MessageArguments(Arguments):
 
 
 class Order(Struct, frozen=True):
-    """What is to be sent, and where; `key` is the same when the call is carried out again."""
+    """A message to send and its destination; `key` is the same if the call is repeated."""
 
     key: str
     to: Origin
@@ -42,23 +42,23 @@ class Order(Struct, frozen=True):
 
 
 class Messenger(Protocol):
-    """Reaches chats."""
+    """Sends messages to chats."""
 
     def here(self, session: SessionKey, run: RunId) -> Origin | None:
-        """The chat of the message that a run answers, else the last one of its session."""
+        """Return the chat of the message that a run answers, else the last chat of its session."""
         ...
 
     def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
-        """The channel and account to use; raises `UsageError` where there is none, or several and none is named."""
+        """Return the channel and account to use; raise `UsageError` if there is none, or several and none is named."""
         ...
 
     def send(self, order: Order, session: SessionKey) -> str:
-        """Keep something to be sent, and say what becomes of it; raises `UsageError` where it cannot be sent."""
+        """Store a message for sending and return a sentence about it; raise `UsageError` if it cannot be sent."""
         ...
 
 
 OpenMessenger = Callable[[], Messenger]
-"""The messenger, once the runtime is open."""
+"""Returns the service after the runtime has been opened."""
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

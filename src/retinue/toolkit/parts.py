@@ -1,4 +1,4 @@
-"""What the runtime hands to the tools it makes."""
+"""The dependencies of tools, which the runtime provides."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 
 
 class ToolParts(Struct, frozen=True):
-    """The parts that tools are made from; one value for all agents of a runtime.
+    """The dependencies of tools; one value for all agents of a runtime.
 
-    `environment` is what this process inherited; commands get only the harmless names of it. Without `sandboxes`
-    nothing is confined.
+    `environment` is that of this process, of which commands get only allowed variables. Without `sandboxes` commands
+    are not sandboxed.
     """
 
     settings: ToolsSettings

@@ -1,4 +1,4 @@
-"""What tools use of a running home; the runtime provides it."""
+"""The services that tools use; the runtime provides them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 
 if TYPE_CHECKING:
-    from retinue.toolkit.gateway import Steward
-    from retinue.toolkit.jobdesk import JobDesk
+    from retinue.toolkit.gateway import ConfigService
+    from retinue.toolkit.job_service import JobService
     from retinue.toolkit.memory import Notebook
     from retinue.toolkit.message import Messenger
-    from retinue.toolkit.sessions.delegation import Company
+    from retinue.toolkit.sessions.delegation import SessionAccess
 
 
 class SessionStatus(Struct, frozen=True):
-    """How a session stands; `window` and `context` are tokens: the room, and what fills it."""
+    """The state of a session; `window` is the size of the context window and `context` its used part, in tokens."""
 
     model: str
     usage: Usage
@@ -37,7 +37,7 @@ class SessionServices(Protocol):
 
     @property
     def controls_gateway(self) -> bool:
-        """Whether a gateway runs in this process that `steward` can control."""
+        """Whether a gateway runs in this process that `config_service` can control."""
         ...
 
     @property
@@ -47,36 +47,36 @@ class SessionServices(Protocol):
 
     @property
     def clock_style(self) -> str:
-        """How the user reads the time of day, for `strftime`."""
+        """The `strftime` format of the time of day."""
         ...
 
     async def status(self, session: SessionKey) -> SessionStatus:
-        """How a session stands."""
+        """Return the state of a session."""
         ...
 
     async def set_model(self, session: SessionKey, model: str | None) -> str:
-        """Choose a session's model by reference or alias, None for the default; gives the full name.
+        """Set a session's model by reference or alias (None: the default); return its full name.
 
-        Raises `UsageError` with the names that would work.
+        Raise `UsageError` with the valid names.
         """
         ...
 
     async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
-        """The memory of an agent as one of its sessions may use it; None if it has none."""
+        """Return the memory of an agent for one of its sessions; None if the session may not use it."""
         ...
 
-    def jobs(self) -> JobDesk:
-        """The jobs that agents may plan."""
+    def jobs(self) -> JobService:
+        """Return the scheduled jobs of agents."""
         ...
 
-    def company(self) -> Company:
-        """The other sessions and agents of the home."""
+    def session_access(self) -> SessionAccess:
+        """Return access to other sessions and agents."""
         ...
 
     def messenger(self) -> Messenger:
-        """Sends messages to the chats of channels."""
+        """Return the sender of messages to channels."""
         ...
 
-    def steward(self) -> Steward:
-        """The configuration as agents may change it."""
+    def config_service(self) -> ConfigService:
+        """Return access to the part of the configuration that agents may edit."""
         ...

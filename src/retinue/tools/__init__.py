@@ -1,1 +1,1 @@
-"""What a tool is, which tools may be used, and which commands may run; the tools themselves are in `toolkit`."""
+"""The tool interface, the tool policy and the command rules; the tools themselves are in `toolkit`."""

@@ -1,4 +1,4 @@
-"""A tool: a name, a schema and something to run."""
+"""The tool interface: name, schema and function."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from retinue.tools.elevated import Elevation
 
 
 class Arguments(Declared, rename="camel"):
-    """The base of every tool's arguments: camelCase names as the model writes them; unknown names are refused."""
+    """The base class of tool arguments: camelCase names for the model; unknown names are refused."""
 
     unknown_keys: ClassVar[UnknownKeys] = "forbid"
     accepts_attribute_names: ClassVar[bool] = True
 
 
 argument = declare
-"""Declares an argument that has limits, or a description for the model."""
+"""Declare an argument with limits, or with a description for the model."""
 
 A = TypeVar("A", bound=Arguments)
 
 
 class ToolOutput(Struct, frozen=True):
-    """What a tool gives back. `trust` is UNTRUSTED for anything that came from outside."""
+    """The result of a tool. `trust` is UNTRUSTED if it contains text from outside."""
 
     content: tuple[Text | Image, ...]
     trust: Trust = Trust.AGENT
@@ -48,17 +48,16 @@ class ToolOutput(Struct, frozen=True):
 
 
 async def _no_report(text: str) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 class ToolContext(Struct, frozen=True):
-    """What a running tool may know and use: the workspace, who asked, and how to ask a person.
+    """What a tool call can use: the workspace, the session, the sender, and a function that asks for approval.
 
-    `readable` are further folders that may be read, such as those of skills and of the documentation. `outside` is the
-    whole machine, where file tools may leave the workspace. `elevated` is what was lifted for this call: where it is
-    not `off`, commands run outside the sandbox. A request is `tainted` where any part of it came from outside; `writes`
-    is where tools note what such a request puts into files. `whole` is the workspace where `root` is only a folder of
-    it.
+    `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside` is
+    the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
+    it is `off`, commands run outside the sandbox. A request is `tainted` if it contains untrusted text; `writes`
+    records what such a request writes to files. `whole` is the workspace if `root` is only a folder of it.
     """
 
     agent: AgentId
@@ -80,20 +79,20 @@ class ToolContext(Struct, frozen=True):
 
     @property
     def workspace(self) -> Root:
-        """All of the workspace, whichever folder of it the session works in."""
+        """The whole workspace, even if the session is restricted to a folder of it."""
         return self.whole or self.root
 
     @property
     def is_wary(self) -> bool:
-        """Whether what reaches beyond the workspace needs consent, because text from outside may have suggested it."""
+        """Whether effects outside the workspace need approval, because untrusted text may have suggested them."""
         return self.tainted and self.asks_when_tainted
 
 
 class Tool(Struct, Generic[A], frozen=True, dict=True):
-    """A tool the model may call. `run` raises `ToolFailed` with a message that the model can act on.
+    """A tool that the model may call. `run` raises `ToolFailed` with a message for the model.
 
-    Where the policy says that a person must agree to a call, a tool that `asks` does it itself, because it has more to
-    show than the arguments; for the others the loop asks.
+    If the policy requires approval of a call, a tool with `asks` requests it itself, because it can show more than the
+    arguments; for other tools the loop does.
     """
 
     name: str
@@ -111,7 +110,7 @@ class Tool(Struct, Generic[A], frozen=True, dict=True):
         return ToolSpec(self.name, self.description, _schema_of(self.arguments))
 
     def parse(self, arguments: Mapping[str, Any]) -> A:
-        """The arguments as this tool's type, or `ToolFailed` saying what is wrong with each."""
+        """Decode the arguments; raise `ToolFailed` with every problem."""
         try:
             return decode(self.arguments, arguments)
         except DecodeError as error:
@@ -124,9 +123,9 @@ def _schema_of(arguments: type[Arguments]) -> Any:
 
 
 def compact_schema(schema: Any) -> Any:
-    """A JSON schema without what no model needs: titles, references, null alternatives, empty defaults, closedness.
+    """Remove from a JSON schema what models do not need: titles, references, null alternatives, empty defaults.
 
-    What is left out is still checked when a call is parsed.
+    The arguments of a call are validated against the full declaration.
     """
     definitions = schema.get("$defs", {}) if isinstance(schema, dict) else {}
     return _compact(schema, definitions)

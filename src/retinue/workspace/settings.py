@@ -1,4 +1,4 @@
-"""What can be configured about an agent's folder; the keys stand in `agents.defaults`."""
+"""Settings of workspaces; the keys are in `agents.defaults`."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ FreshStart = Literal["new", "reset"]
 
 
 class StartupContextSettings(Settings):
-    """Which daily notes a fresh session is shown."""
+    """Daily notes for a new session."""
 
     enabled: bool = key(True)
-    """Whether the first message after a bare `/new` or `/reset` brings the latest daily notes along."""
+    """Whether the latest daily notes are added to the first message after `/new` or `/reset` without text."""
 
     apply_on: list[FreshStart] = key(["new", "reset"])
     """After which commands."""
 
     daily_memory_days: int = key(2, ge=1, le=14)
-    """How many days, today included."""
+    """Number of days, including today."""
 
     max_file_bytes: int = key(16_384, ge=1, le=65_536)
     """A note larger than this is named instead of quoted."""
 
     max_file_chars: int = key(1_200, ge=1, le=10_000)
-    """How much of the end of one note is quoted."""
+    """Maximum characters quoted from the end of one note."""
 
     max_total_chars: int = key(2_800, ge=1, le=50_000)
-    """How much is quoted of all notes together."""
+    """Maximum characters quoted of all notes together."""
 
 
 class WorkspaceSettings(Settings):
-    """Where an agent's folder is and how much of it the model reads."""
+    """The location of a workspace and the size of its files in the prompt."""
 
     workspace: str | None = key(None, reload="restart")
-    """The default agent's folder; without it `workspace` in the state folder."""
+    """The default agent's workspace. Default: `workspace` in the home."""
 
     skip_bootstrap: bool = key(False)
-    """Whether to leave the folder alone: no files are made there and none are put into the prompt."""
+    """Whether to create no files in the workspace and add none to the prompt."""
 
     skip_optional_bootstrap_files: list[OptionalFile] = key([])
-    """Files that are not made in a new folder and not missed when they are absent."""
+    """Files that are not created in a new workspace and not reported as missing."""
 
     bootstrap_max_chars: int = key(20_000, ge=1)
-    """How many characters of one file the prompt takes."""
+    """Maximum characters of one file in the prompt."""
 
     bootstrap_total_max_chars: int = key(60_000, ge=1)
-    """How many characters of all files together the prompt takes."""
+    """Maximum characters of all files together in the prompt."""
 
     bootstrap_prompt_truncation_warning: TruncationWarning = key("always")
-    """Whether the model is told that a file was shortened: never, once per change, or in every turn."""
+    """Whether the model is warned about a shortened file: never, once per change, or in every turn."""
 
     context_injection: ContextInjection = key("always")
-    """Whether every turn's prompt has the files, only the first one of a session, or none."""
+    """Which prompts include the files: those of every turn, only the first of a session, or none."""
 
     startup_context: StartupContextSettings = key(StartupContextSettings)
-    """The daily notes that a fresh session begins with."""
+    """Daily notes for a new session."""

@@ -46,7 +46,7 @@ def _check_model(agent: AgentFacts) -> Iterator[Finding]:
     for text in seen.unreadable:
         yield Finding("models", Severity.PROBLEM, text, "The credential is not used.", AUTH)
     for profile in seen.profiles:
-        for rest in profile.resting:
+        for rest in profile.active_cooldowns:
             yield Finding(
                 "models",
                 Severity.WARNING,

@@ -1,1 +1,1 @@
-"""Settings of what no package below `config` owns."""
+"""Sections of the configuration that no other package declares."""

@@ -1,4 +1,4 @@
-"""The `agents` section: defaults, the agents themselves, and what holds for one agent."""
+"""The `agents` section: the defaults, the agents, and the effective settings of one agent."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class ModelChoice(Settings):
-    """A model and what is tried when it fails; a text alone names the model."""
+    """A model and its fallbacks; a plain text is the model."""
 
     text_is_enough: ClassVar[bool] = True
-    """A text stands for an object with `primary` alone."""
+    """Accept a text as an object with only `primary`."""
     replaces_defaults: ClassVar[bool] = True
-    """An agent's own model does not take over the fallbacks of the default one."""
+    """An agent's own model does not inherit the fallbacks of the default model."""
 
     primary: str | None = key(None)
-    """The model, as `provider/model` or by its alias; a text in place of the object means this."""
+    """The model, as `provider/model` or alias; a text instead of the object means this key."""
     fallbacks: list[str] = key([])
-    """Models that are tried in turn when it fails."""
+    """Fallback models, tried in order."""
 
     @classmethod
     def _prepare(cls, data: Any) -> Any:
@@ -44,14 +44,14 @@ class ModelChoice(Settings):
 
 
 class SpecialModel(ModelChoice):
-    """A model for one kind of work; a text alone names the model."""
+    """A model for one purpose; a plain text is the model."""
 
     primary: str | None = key(None, pending=True)
-    """The model, as `provider/model` or by its alias; a text in place of the object means this."""
+    """The model, as `provider/model` or alias; a text instead of the object means this key."""
 
 
 class RequestParams(Settings):
-    """Parameters of requests to models; those of a model win over the defaults, those of an agent over both."""
+    """Parameters of model requests. Those of a model override the defaults; those of an agent override both."""
 
     temperature: float | None = key(None, ge=0, le=2)
     """Sampling temperature. Not sent to models that refuse it, such as reasoning models."""
@@ -64,7 +64,7 @@ class RequestParams(Settings):
 
 
 class ModelEntry(Settings):
-    """What is set for one model."""
+    """Settings of one model."""
 
     alias: str | None = key(None)
     """A short name for the model."""
@@ -75,10 +75,10 @@ class ModelEntry(Settings):
 
 
 class AgentSubagents(Settings):
-    """What an agent may delegate."""
+    """Sub-agents of an agent."""
 
     allow_agents: list[str] = key([])
-    """Agents it may start besides itself; `*` is any."""
+    """Agents that it may start in addition to itself; `*` means all."""
     model: ModelChoice | None = key(None)
     """The model that the agent uses as a sub-agent. Default: the model of its parent."""
     budget: Limit = key(Limit)
@@ -90,26 +90,26 @@ class AgentSubagents(Settings):
 
 
 class SubagentDefaults(AgentSubagents):
-    """What agents may delegate, and within which limits."""
+    """Sub-agents and their limits."""
 
     thinking: Thinking | None = key(None)
     """Reasoning effort of sub-agents."""
     max_concurrent: int = key(8, reload="restart", ge=1)
-    """Maximum number that run at the same time."""
+    """Maximum number of concurrent sub-agents."""
     max_spawn_depth: int = key(1, ge=1, le=5)
     """Maximum nesting of sub-agents; 1 means that sub-agents cannot start sub-agents."""
     max_children_per_agent: int = key(5, ge=1, le=20)
     """Maximum number of sub-agents per session."""
     archive_after_minutes: int = key(60, ge=0)
-    """Minutes after which a finished sub-agent is archived; 0 is never."""
+    """Minutes after which a finished sub-agent is archived; 0 means never."""
     run_timeout_seconds: int = key(0, ge=0)
-    """Time limit of a run in seconds; 0 is no limit."""
+    """Time limit of a run in seconds; 0 means no limit."""
     announce_timeout_ms: int = key(120_000, ge=1)
     """How long a result may wait for its parent, in milliseconds, before the user is notified."""
 
 
 class AgentDefaults(WorkspaceSettings):
-    """What holds for every agent unless it says otherwise."""
+    """Defaults for all agents."""
 
     user_timezone: str | None = key(None)
     """The user's time zone, such as `Europe/Berlin`. Default: the time zone of the machine."""
@@ -138,19 +138,19 @@ class AgentDefaults(WorkspaceSettings):
     elevated_default: Literal["off", "on", "ask", "full"] = key("off")
     """Whether sessions start with commands outside the sandbox."""
     context_tokens: int | None = key(None, ge=1024)
-    """How many tokens of the context window are used. Default: all. Fewer are cheaper and compacted sooner."""
+    """Limit of the context window in tokens. Default: that of the model. Less is cheaper and is compacted sooner."""
     timeout_seconds: int = key(172_800, ge=1)
-    """How long a turn may take."""
+    """Time limit of a turn."""
     max_concurrent: int | None = key(None, reload="restart", ge=1)
-    """How many turns may run at once."""
+    """Maximum number of concurrent turns."""
     media_max_mb: float | None = key(None, gt=0)
     """Maximum size of a file sent or received in a chat, in MB, unless the channel sets its own. Default: 5."""
     repo_root: str | None = key(None)
     """The repository named in the prompt. Default: the repository that contains the workspace."""
     budget: BudgetSettings = key(BudgetSettings)
-    """What may be spent before turns are refused."""
+    """Budget; turns are refused when it is spent."""
     context_limits: ContextLimits = key(ContextLimits)
-    """How much of one thing may enter the context at once."""
+    """Size limits of single items in the context."""
     context_pruning: ContextPruningSettings = key(ContextPruningSettings)
     """How old tool results are shortened in what the model sees."""
     compaction: CompactionSettings = key(CompactionSettings)
@@ -160,22 +160,22 @@ class AgentDefaults(WorkspaceSettings):
     heartbeat: HeartbeatSettings = key(HeartbeatSettings)
     """Heartbeat: periodic turns without a message."""
     subagents: SubagentDefaults = key(SubagentDefaults)
-    """What agents may delegate, and within which limits."""
+    """Sub-agents and their limits."""
     sandbox: SandboxSettings = key(SandboxSettings)
     """Sandbox for commands."""
     human_delay: HumanDelay = key(HumanDelay)
-    """A pause between the parts of an answer."""
+    """Delay between the parts of an answer."""
     block_streaming_default: Literal["off", "on"] = key("off", pending=True)
-    """Whether channels get an answer in blocks while it is written."""
+    """Whether answers are sent to channels in blocks while they are generated."""
     typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None)
     """When channels show a typing indicator. Default: `session.typingMode`."""
 
 
 class AgentSkillsLimits(Settings):
-    """How much of the prompt one agent's skills may take."""
+    """Prompt limits of an agent's skills."""
 
     max_skills_prompt_chars: int | None = key(None, ge=0)
-    """Characters of the list of skills."""
+    """Maximum characters of the list of skills."""
 
 
 def _read_agent_id(value: object) -> object:
@@ -186,14 +186,14 @@ def _read_agent_id(value: object) -> object:
 
 
 class AgentEntry(Settings):
-    """One agent; what it leaves out comes from `agents.defaults`."""
+    """One agent; missing keys are taken from `agents.defaults`."""
 
     id: Annotated[str, Parsed(_read_agent_id)] = key()
-    """The agent's name in sessions, folders and bindings."""
+    """The agent's id in sessions, folders and bindings."""
     default: bool = key(False)
     """Whether messages without a matching binding go to this agent."""
     name: str | None = key(None)
-    """The name people see."""
+    """Display name."""
     workspace: str | None = key(None, reload="restart")
     """The agent's folder."""
     agent_dir: str | None = key(None, reload="restart")
@@ -203,9 +203,9 @@ class AgentEntry(Settings):
     params: RequestParams | None = key(None)
     """Parameters of the agent's requests."""
     skills: list[str] | None = key(None)
-    """The skills that the agent may use; replaces the list of the defaults, `[]` is none."""
+    """The skills that the agent may use; overrides the default list; `[]` means none."""
     skills_limits: AgentSkillsLimits | None = key(None)
-    """How much of the prompt the agent's skills may take."""
+    """Prompt limits of the agent's skills."""
     identity: Identity | None = key(None)
     """How the agent presents itself."""
     group_chat: GroupChatSettings | None = key(None)
@@ -213,15 +213,15 @@ class AgentEntry(Settings):
     tools: AgentTools | None = key(None)
     """The tools of the agent."""
     bootstrap_max_chars: int | None = key(None, ge=1)
-    """How many characters of one workspace file the prompt takes."""
+    """Maximum characters of one workspace file in the prompt."""
     bootstrap_total_max_chars: int | None = key(None, ge=1)
-    """How many characters of all workspace files together the prompt takes."""
+    """Maximum characters of all workspace files together in the prompt."""
     context_injection: ContextInjection | None = key(None)
-    """Whether every turn's prompt has the workspace's files."""
+    """Which prompts include the workspace files."""
     budget: BudgetSettings | None = key(None)
-    """What the agent may spend before its turns are refused."""
+    """Budget of the agent; its turns are refused when it is spent."""
     context_limits: ContextLimits | None = key(None)
-    """How much of one thing may enter the context at once."""
+    """Size limits of single items in the context."""
     memory_search: MemorySearchSettings | None = key(None)
     """How the agent's memory is indexed and searched."""
     heartbeat: HeartbeatSettings | None = key(None)
@@ -229,24 +229,24 @@ class AgentEntry(Settings):
     subagents: AgentSubagents | None = key(None)
     """What the agent may delegate."""
     sandbox: SandboxSettings | None = key(None)
-    """Whether and how the agent's commands are confined."""
+    """Sandbox of the agent's commands."""
     human_delay: HumanDelay | None = key(None)
-    """A pause between the parts of an answer."""
+    """Delay between the parts of an answer."""
 
 
 class AgentSettings(AgentDefaults):
-    """What holds for one agent: its own settings over the defaults."""
+    """The effective settings of one agent: its own settings override the defaults."""
 
     id: AgentId = key(DEFAULT_AGENT)
-    """The agent's name in sessions, folders and bindings."""
+    """The agent's id in sessions, folders and bindings."""
     is_default: bool = key(True)
     """Whether messages without a matching binding go to this agent."""
     name: str | None = key(None)
-    """The name people see."""
+    """Display name."""
     agent_dir: str | None = key(None)
-    """Where the agent's credentials are."""
+    """Directory of the agent's credentials."""
     skills_limits: AgentSkillsLimits = key(AgentSkillsLimits)
-    """How much of the prompt the agent's skills may take."""
+    """Prompt limits of the agent's skills."""
     identity: Identity = key(Identity)
     """How the agent presents itself."""
     group_chat: GroupChatSettings | None = key(None)
@@ -254,21 +254,21 @@ class AgentSettings(AgentDefaults):
     tools: AgentTools = key(AgentTools)
     """The tools of the agent."""
     own_params: RequestParams = key(RequestParams)
-    """Parameters of the agent's requests, without the defaults: a model's own stand between the two."""
+    """Parameters of the agent's requests, without the defaults, which the parameters of a model override first."""
 
     def params_for(self, model: str) -> RequestParams:
-        """The parameters of requests to one model, `provider/model`."""
+        """Return the parameters of requests to one model, `provider/model`."""
         of_model = self.models[model].params if model in self.models else RequestParams()
         return merge_settings(merge_settings(self.params, of_model), self.own_params)
 
 
 class AgentsSettings(Settings):
-    """The agents and what holds for all of them."""
+    """The agents and their defaults."""
 
     defaults: AgentDefaults = key(AgentDefaults)
-    """What holds for every agent unless it says otherwise."""
+    """Defaults for all agents."""
     entries: tuple[AgentEntry, ...] = key((), name="list")
-    """The agents; without any there is one, `main`."""
+    """The agents. Default: one agent, `main`."""
 
     def _check(self) -> None:
         ids = [entry.id for entry in self.entries]
@@ -278,17 +278,17 @@ class AgentsSettings(Settings):
 
     @property
     def ids(self) -> tuple[AgentId, ...]:
-        """Every agent, in the order of the file."""
+        """Return all agents, in the order of the file."""
         return tuple(AgentId(entry.id) for entry in self.entries) or (DEFAULT_AGENT,)
 
     @property
     def default_id(self) -> AgentId:
-        """The agent that takes what no binding does: the one marked so, else the first."""
+        """Return the agent for messages without a matching binding: the one marked as default, else the first."""
         return next((AgentId(entry.id) for entry in self.entries if entry.default), self.ids[0])
 
     @property
     def beating(self) -> tuple[AgentId, ...]:
-        """Who has a heartbeat: every agent that sets one of its own, else the default agent."""
+        """Return the agents with a heartbeat: those that configure one, else the default agent."""
         own = tuple(AgentId(entry.id) for entry in self.entries if entry.heartbeat is not None)
         return own or (self.default_id,)
 
@@ -297,7 +297,7 @@ class AgentsSettings(Settings):
         return {}
 
     def resolve(self, agent: str) -> AgentSettings:
-        """What holds for one agent; raises `UsageError` for one that is not there."""
+        """Return the effective settings of one agent; raise `UsageError` if it does not exist."""
         wanted = parse_agent_id(agent)
         found = self._resolved.get(wanted)
         if found is None:
@@ -311,7 +311,7 @@ class AgentsSettings(Settings):
         is_default = wanted == self.default_id
         values: dict[str, Any] = {name: getattr(self.defaults, name) for name in AgentDefaults.__struct_fields__}
         if not is_default:
-            values["workspace"] = None  # two agents in one folder would take each other for themselves
+            values["workspace"] = None  # two agents with one folder would share identity and memory
         for entry in self.entries:
             if entry.id == wanted:
                 values = _overlay(values, entry) | {"params": self.defaults.params}
@@ -325,13 +325,13 @@ def _overlay(base: dict[str, Any], entry: AgentEntry) -> dict[str, Any]:
 
 
 def merge_settings(base: S, own: S | None) -> S:
-    """What is set in either; where both have it, the own value."""
+    """Merge two sections; the agent's own value overrides the default."""
     merged: S = _merge(base, own) if own is not None else base
     return merged
 
 
 def _merge(base: Any, own: Any) -> Any:
-    """One agent's value over the default's: objects key by key, everything else whole."""
+    """Merge an agent's value with the default: objects key by key; any other value replaces the default."""
     if isinstance(base, dict) and isinstance(own, dict):
         return {name: _merge(base.get(name), own.get(name, base.get(name))) for name in {**base, **own}}
     if not isinstance(base, Settings) or not isinstance(own, Settings) or getattr(own, "replaces_defaults", False):

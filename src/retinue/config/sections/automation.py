@@ -1,4 +1,4 @@
-"""Settings of what wakes an agent up: heartbeat, cron, hooks and webhooks."""
+"""Settings of automation: heartbeat, cron, hooks and webhooks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ActiveHours(Settings):
 
 
 class HeartbeatSettings(Settings):
-    """How an agent wakes up by itself to look after things."""
+    """Heartbeat: periodic turns without a message."""
 
     enabled: bool = key(True)
-    """Whether there is a heartbeat at all."""
+    """Whether heartbeats run."""
     every: Duration = key(timedelta(minutes=30))
-    """Interval, such as `30m`; `0m` is never."""
+    """Interval, such as `30m`; `0m` means never."""
     prompt: str | None = key(None)
     """The prompt. Default: follow HEARTBEAT.md."""
     target: str = key("last")
@@ -34,9 +34,9 @@ class HeartbeatSettings(Settings):
     to: str | None = key(None)
     """The recipient on that channel."""
     account_id: str | None = key(None)
-    """The account that sends it, where a channel has several."""
+    """The account that sends it, if the channel has several."""
     model: str | None = key(None)
-    """Another model for heartbeats."""
+    """The model for heartbeats."""
     session: str = key("main")
     """The session that heartbeats belong to."""
     ack_max_chars: int = key(300, ge=0)
@@ -48,7 +48,7 @@ class HeartbeatSettings(Settings):
     light_context: bool = key(False)
     """Whether a heartbeat prompt has only HEARTBEAT.md of the workspace files; best with `isolatedSession`."""
     isolated_session: bool = key(False)
-    """Whether each heartbeat starts a fresh session."""
+    """Whether each heartbeat starts a new session."""
     include_reasoning: bool = key(False)
     """Whether the reasoning is delivered too."""
     include_system_prompt_section: bool = key(True)
@@ -60,33 +60,33 @@ class HeartbeatSettings(Settings):
 
 
 class CronSettings(Settings):
-    """Jobs that run at set times."""
+    """Scheduled jobs."""
 
     enabled: bool = key(True, reload="restart")
     """Whether jobs run."""
     store: str | None = key(None, reload="restart")
-    """Another database file for the jobs, in the home unless it is a full path; without it, the home's own."""
+    """Database file of the jobs, absolute or relative to the home. Default: the database of the home."""
     max_concurrent_runs: int = key(1, reload="restart", ge=1)
-    """How many jobs may run at once."""
+    """Maximum number of concurrent jobs."""
     session_retention: Duration | Literal[False] = key(timedelta(hours=24))
-    """How long the session of a finished run is kept; `false` keeps it for good."""
+    """How long the session of a finished run is kept; `false` means forever."""
     webhook_token: SecretValue | None = key(None)
-    """The token sent along when a job reports to an address."""
+    """The token that is sent with the report of a job to a webhook."""
 
 
 class HookEntry(Settings):
-    """What is configured for one hook."""
+    """Settings of one hook."""
 
     enabled: bool = key(True)
     """Whether the hook runs."""
     env: dict[str, str] = key({})
     """Environment variables of the hook."""
     allow_prompt_injection: bool = key(False)
-    """Whether the hook may put more files of the workspace into the prompt."""
+    """Whether the hook may add workspace files to the prompt."""
     messages: int = key(15, ge=1, le=200)
-    """Of `session-memory`: how many of the last messages are kept."""
+    """For `session-memory`: how many of the last messages are saved."""
     paths: list[str] = key([])
-    """Of `bootstrap-extra-files`: files of the workspace for the prompt, or patterns such as `docs/*/AGENTS.md`."""
+    """For `bootstrap-extra-files`: workspace files for the prompt, or patterns such as `docs/*/AGENTS.md`."""
     patterns: list[str] = key([])
     """The same as `paths`."""
     files: list[str] = key([])
@@ -94,34 +94,34 @@ class HookEntry(Settings):
 
 
 class HookLoadSettings(Settings):
-    """Where hooks come from."""
+    """Where hooks are found."""
 
     extra_dirs: list[str] = key([])
-    """More folders to look for hooks in."""
+    """Additional folders with hooks."""
 
 
 class InternalHooks(Settings):
     """Hook folders, which run inside Retinue."""
 
     enabled: bool = key(True)
-    """Whether hook folders are used at all."""
+    """Whether hook folders are used."""
     entries: dict[str, HookEntry] = key({})
-    """Settings per hook, under its name."""
+    """Settings of each hook, by name."""
     load: HookLoadSettings = key(HookLoadSettings)
-    """Where hooks come from."""
+    """Where hooks are found."""
 
 
 class HookMatch(Settings):
-    """Which requests a mapping is for."""
+    """Which requests a mapping applies to."""
 
     path: str | None = key(None)
-    """The part of the address behind the hooks' path."""
+    """The part of the URL after the path of the webhooks."""
     source: str | None = key(None)
     """The `source` field of the request."""
 
 
 class HookTransform(Settings):
-    """Code of the owner's that looks at a request first."""
+    """Code of the owner that processes a request first."""
 
     module: str = key()
     """Its file in `hooks.transformsDir`: Python, or a program."""
@@ -130,42 +130,42 @@ class HookTransform(Settings):
 
 
 class HookMapping(Settings):
-    """What becomes of a request to `/hooks/<name>`."""
+    """How a request to `/hooks/<name>` is processed."""
 
     id: str | None = key(None)
     """A name for the mapping."""
     match: HookMatch = key(HookMatch)
-    """Which requests it is for."""
+    """Which requests it applies to."""
     action: Literal["wake", "agent"] = key("agent")
-    """`wake` nudges the main session, `agent` runs a turn of its own."""
+    """`wake` adds an event to the main session, `agent` runs a separate turn."""
     agent_id: str | None = key(None)
-    """Which agent takes it."""
+    """The agent that receives it."""
     wake_mode: Literal["now", "next-heartbeat"] = key("now")
-    """When the agent looks at it: at once, or together with its next heartbeat."""
+    """When the agent processes it: at once, or with its next heartbeat."""
     name: str | None = key(None)
-    """What the event is called in the session."""
+    """The name of the event in the session."""
     session_key: str | None = key(None)
-    """The session it goes to; may hold fields of the request, as in `hook:mail-{{payload.id}}`."""
+    """The session; may contain fields of the request, such as `hook:mail-{{payload.id}}`."""
     message_template: str | None = key(None)
-    """The message, with fields of the request as in `{{payload.subject}}`."""
+    """The message; may contain fields of the request, such as `{{payload.subject}}`."""
     text_template: str | None = key(None)
-    """The text of a `wake`, likewise."""
+    """The text of a `wake`; may contain fields of the request."""
     deliver: bool = key(True)
     """Whether the answer is delivered."""
     channel: str | None = key(None)
-    """Where the answer goes: a channel, `last` (as without it: the chat where the owner wrote last)."""
+    """Where the answer is sent: a channel, or `last` (the default), the chat in which the owner wrote last."""
     to: str | None = key(None)
-    """To whom it goes there."""
+    """The recipient on that channel."""
     model: str | None = key(None)
-    """Another model for this."""
+    """The model for these turns."""
     thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = key(None)
-    """How much the model reasons about it."""
+    """Reasoning effort of the model."""
     timeout_seconds: int | None = key(None, ge=1)
-    """How long the turn may take."""
+    """Time limit of the turn."""
     transform: HookTransform | None = key(None)
-    """Code that turns the request into a message."""
+    """Code that converts the request to a message."""
     allow_unsafe_external_content: bool = key(False)
-    """Whether the text of the request is trusted like the owner's."""
+    """Whether the text of the request is trusted like text of the owner."""
 
 
 class HooksSettings(Settings):
@@ -174,24 +174,24 @@ class HooksSettings(Settings):
     enabled: bool = key(False)
     """Whether webhooks are served."""
     token: SecretValue | None = key(None)
-    """The token that requests must carry."""
+    """The token that requests must send."""
     path: str = key("/hooks", reload="restart", pattern=r"^(/[A-Za-z0-9._~-]+)+$")
-    """Where webhooks are served."""
+    """The path of the webhooks."""
     default_session_key: str | None = key(None)
-    """The session of requests that name none."""
+    """The session of requests that do not name one."""
     allow_request_session_key: bool = key(False)
     """Whether a request may choose its session."""
     allowed_session_key_prefixes: list[str] = key([])
-    """How a chosen session must start."""
+    """Allowed prefixes of a session that a request chooses."""
     allowed_agent_ids: list[str] | None = key(None)
-    """The agents that requests may name; without it, or with `*`, all."""
+    """The agents that requests may name; `*` means all. Default: all."""
     max_body_bytes: int = key(262_144, ge=1)
     """The largest request."""
     presets: list[Literal["gmail"]] = key([])
-    """Ready-made mappings to use, after your own."""
+    """Predefined mappings, used after your own."""
     transforms_dir: str | None = key(None)
-    """Where the code of mappings is found: a folder inside the home, without it `hooks/transforms` there."""
+    """The folder with the code of mappings, in the home. Default: `hooks/transforms`."""
     mappings: list[HookMapping] = key([])
-    """What becomes of requests, by their address."""
+    """How requests are processed, by path."""
     internal: InternalHooks = key(InternalHooks)
     """Hook folders, which run inside Retinue."""

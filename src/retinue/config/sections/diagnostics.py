@@ -1,4 +1,4 @@
-"""Settings of what Retinue tells other programs about its work."""
+"""Settings of diagnostics."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from retinue.settings import Settings, key
 
 
 class OtelSettings(Settings):
-    """Traces for an OpenTelemetry collector; needs the extra `otel`. What is said is never part of a trace."""
+    """Traces for an OpenTelemetry collector; needs the extra `otel`. Traces never contain message texts."""
 
     enabled: bool = key(False, reload="restart")
     """Whether traces are sent."""
     endpoint: str = key("http://127.0.0.1:4318/v1/traces", reload="restart", pattern=r"^https?://")
-    """Where they are sent, as OTLP over HTTP."""
+    """The URL of the collector (OTLP over HTTP)."""
     headers: dict[str, SecretValue] = key({}, reload="restart")
-    """Headers that the collector wants, such as a key."""
+    """Headers for the collector, such as a key."""
     service_name: str = key("retinue", reload="restart")
-    """The name under which they appear."""
+    """The service name in the traces."""
     sample_rate: float = key(1.0, reload="restart", ge=0, le=1)
     """Fraction of turns that are traced."""
 

@@ -47,10 +47,10 @@ class RateLimit(Settings):
 
 
 class TrustedProxy(Settings):
-    """How a proxy that signs people in tells who they are; only addresses of `gateway.trustedProxies` are believed."""
+    """How a proxy passes on the identity of a user; only proxies in `gateway.trustedProxies` are trusted."""
 
     user_header: str | None = key(None)
-    """The header with the name of the person; the proxy must remove it from what clients send."""
+    """The header with the user's name; the proxy must remove it from requests of clients."""
     required_headers: list[str] = key([])
     """Headers that must also be present."""
     allow_users: list[str] = key([])
@@ -84,7 +84,7 @@ class ControlUi(Settings):
     base_path: str = key("/", reload="restart", check=_check_base_path)
     """The path under which it is served, as in `/assistant`; its socket is there too, besides `/ws`."""
     root: str | None = key(None, pending=True, reload="restart")
-    """Another folder with the page's files."""
+    """Another folder with the files of the page."""
     allowed_origins: list[str] = key([])
     """More origins that may open a connection."""
 
@@ -106,19 +106,19 @@ class HttpEndpoints(Settings):
 
 
 class HttpSettings(Settings):
-    """What is served besides the socket."""
+    """HTTP endpoints in addition to the WebSocket."""
 
     endpoints: HttpEndpoints = key(HttpEndpoints)
     """OpenAI-compatible endpoints."""
 
 
 class ReloadSettings(Settings):
-    """What happens when the configuration changes."""
+    """Reloading of a changed configuration."""
 
     mode: Literal["hybrid", "hot", "restart", "off"] = key("hybrid")
-    """`hybrid` takes over what it can and restarts for the rest."""
+    """`hybrid` applies what it can and restarts for the rest."""
     debounce_ms: int = key(300, ge=0)
-    """How long to wait for more changes, in milliseconds."""
+    """How long to wait for further changes, in milliseconds."""
 
 
 class GatewayTools(Settings):
@@ -131,27 +131,27 @@ class GatewayTools(Settings):
 
 
 class RemoteGateway(Settings):
-    """How a gateway elsewhere is reached."""
+    """A remote gateway."""
 
     url: str | None = key(None)
-    """Its address, as in `https://home.example:18790`; `wss:` and `ws:` are understood too."""
+    """Its URL, such as `https://home.example:18790`; `wss:` and `ws:` are accepted too."""
     token: SecretValue | None = key(None)
-    """A token that `retinue gateway token create` made there."""
+    """A token that `retinue gateway token create` created there."""
     password: SecretValue | None = key(None)
-    """Its password, where `gateway.auth.mode` there is `password`."""
+    """Its password, if its `gateway.auth.mode` is `password`."""
 
 
 class GatewaySettings(Settings):
-    """The server that clients and channels talk to."""
+    """The gateway server."""
 
     mode: Literal["local", "remote"] = key("local", reload="restart")
-    """Whether the gateway runs here, or elsewhere: then `chat`, `agent` and `up` talk to the one of `remote`."""
+    """Whether the gateway runs here (`local`), or `chat`, `agent` and `up` use the gateway of `remote`."""
     port: int = key(18_790, reload="restart", ge=1, le=65_535)
-    """The port of socket and pages."""
+    """The port for HTTP and WebSocket."""
     bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", reload="restart")
     """Network interface: this machine, the local network, or a tailnet."""
     custom_bind_host: str | None = key(None, reload="restart")
-    """The address of `custom`."""
+    """The address for `custom`."""
     auth: GatewayAuth = key(GatewayAuth)
     """Authentication."""
     trusted_proxies: list[str] = key([], check=_check_networks)
@@ -159,15 +159,15 @@ class GatewaySettings(Settings):
     control_ui: ControlUi = key(ControlUi)
     """The control page."""
     http: HttpSettings = key(HttpSettings)
-    """What is served besides the socket."""
+    """HTTP endpoints in addition to the WebSocket."""
     reload: ReloadSettings = key(ReloadSettings)
-    """What happens when the configuration changes."""
+    """Reloading of a changed configuration."""
     tools: GatewayTools = key(GatewayTools)
     """Tools that may be called over HTTP."""
     remote: RemoteGateway = key(RemoteGateway)
-    """How a gateway elsewhere is reached."""
+    """A remote gateway."""
     tailscale: dict[str, Any] = key({}, pending=True)
-    """How the port is offered to a tailnet."""
+    """How the port is published in a tailnet."""
     nodes: dict[str, Any] = key({}, pending=True)
     """What paired devices may do."""
 
@@ -180,11 +180,11 @@ class PluginHooks(Settings):
     allow_model_override: bool = key(False)
     """Whether they may choose the model."""
     allow_conversation_access: bool = key(False, pending=True)
-    """Whether they may read what is said."""
+    """Whether they may read messages."""
     timeout_ms: int | None = key(None, ge=1)
-    """How long one may take, in milliseconds."""
+    """Time limit of a hook, in milliseconds."""
     timeouts: dict[str, int] = key({})
-    """Other times per hook."""
+    """Time limits of single hooks."""
 
 
 class PluginSubagents(Settings):
@@ -197,12 +197,12 @@ class PluginSubagents(Settings):
 
 
 class PluginEntry(Settings):
-    """What is configured for one plugin."""
+    """Settings of one plugin."""
 
     enabled: bool = key(True)
-    """Whether the plugin is used."""
+    """Whether the plugin is enabled."""
     config: dict[str, Any] = key({})
-    """Settings of the plugin's own, which it gets as they are."""
+    """The plugin's own settings, passed to it unchanged."""
     hooks: PluginHooks = key(PluginHooks)
     """What its hooks may do."""
     subagent: PluginSubagents = key(PluginSubagents)
@@ -223,27 +223,27 @@ class PluginSlots(Settings):
 
 
 class PluginLoad(Settings):
-    """Where plugins come from."""
+    """Where plugins are found."""
 
     paths: list[str] = key([], reload="restart")
-    """Python files and packages that are plugins, or folders of them; beneath the home unless absolute or in `~/`."""
+    """Python files and packages that are plugins, or folders of them; absolute, in `~/`, or relative to the home."""
 
 
 class PluginsSettings(Settings):
-    """Plugins: which are used and what they may do."""
+    """Plugins: which are enabled and what they may do."""
 
     enabled: bool = key(True, reload="restart")
-    """Whether plugins are used at all, besides what comes with Retinue."""
+    """Whether plugins are used; the built-in one always is."""
     allow: list[str] | None = key(None, reload="restart")
-    """Only these plugins, by name; without it all that are found."""
+    """Only these plugins, by name. Default: all that are found."""
     deny: list[str] = key([], reload="restart")
-    """Never these plugins, whatever `allow` says."""
+    """Never these plugins; overrides `allow`."""
     load: PluginLoad = key(PluginLoad)
-    """Where plugins come from."""
+    """Where plugins are found."""
     slots: PluginSlots = key(PluginSlots)
     """Plugins for roles that only one plugin can have."""
     entries: dict[str, PluginEntry] = key({})
-    """Settings per plugin, under its id."""
+    """Settings of each plugin, by id."""
 
 
 class LoggingSettings(Settings):
@@ -252,32 +252,32 @@ class LoggingSettings(Settings):
     level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
     """Log level of the log file."""
     format: Literal["text", "json"] = key("text")
-    """How it is written there: lines for people, or a JSON object per line."""
+    """Format of the log file: text lines, or a JSON object per line."""
     file: str | None = key(None)
-    """Another log file, absolute or in the home; without it `logs/retinue.log`."""
+    """Log file, absolute or relative to the home. Default: `logs/retinue.log`."""
     console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
     """Log level on the terminal of a gateway."""
     console_style: Literal["pretty", "compact", "json"] = key("pretty")
-    """How it looks there: with the time and the turn, short, or a JSON object per line."""
+    """Log format on the terminal: with time and turn, short, or a JSON object per line."""
     redact_sensitive: Literal["off", "tools"] = key("tools")
     """Whether text that looks like a secret is also redacted in logs, errors and exports; known secrets always are."""
     redact_patterns: list[str] = key([], check=_check_patterns)
-    """More patterns of secrets, as regular expressions; of one with a group, only what the group found is taken out."""
+    """Additional regular expressions for secrets; if one has a group, only the match of the group is redacted."""
 
 
 class ShellEnv(Settings):
-    """Whether keys of providers are taken from the person's login shell."""
+    """Whether provider keys are read from the user's login shell."""
 
     enabled: bool = key(False)
-    """Whether the shell is started for those that are missing, as where a service manager started Retinue."""
+    """Whether the shell is started to read missing keys, for example if a service manager started Retinue."""
     timeout_ms: int = key(15_000, ge=1)
-    """How long the shell may take, in milliseconds."""
+    """Time limit of the shell, in milliseconds."""
 
 
 class EnvSettings(OpenSettings):
-    """Environment variables for Retinue itself, where they are not set already; commands do not get them."""
+    """Environment variables of Retinue itself, unless they are already set; commands do not get them."""
 
     vars: dict[str, str] = key({})
-    """Variables by name, as keys of providers; they may also stand in `env` itself, and be used as `${NAME}` here."""
+    """Variables by name, such as provider keys; they may also be in `env` itself, and are used as `${NAME}` here."""
     shell_env: ShellEnv = key(ShellEnv)
-    """Whether keys of providers are taken from the person's login shell."""
+    """Whether provider keys are read from the user's login shell."""

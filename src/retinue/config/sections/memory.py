@@ -1,4 +1,4 @@
-"""Settings of memory, which its own package declares."""
+"""Settings of memory, declared by the package `memory`."""
 
 from __future__ import annotations
 

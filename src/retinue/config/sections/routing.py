@@ -1,4 +1,4 @@
-"""Settings of who talks to which agent, and how messages come and go."""
+"""Settings of messages, commands and channels."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from retinue.structs.declare import UnknownKeys
 
 
 class MessagesSettings(Settings):
-    """How messages come and go."""
+    """Queueing, group chats and delivery of messages."""
 
     queue: QueueSettings = key(QueueSettings)
-    """What happens to a message that arrives while the agent works."""
+    """How messages are queued that arrive during a turn."""
     inbound: InboundSettings = key(InboundSettings)
-    """Messages that arrive in pieces."""
+    """Joining messages that arrive in quick succession."""
     group_chat: GroupChatSettings = key(GroupChatSettings)
     """When agents answer in groups."""
     message_prefix: str | None = key(None)
-    """What is put in front of what people write on channels, as the agent reads it."""
+    """Prefix of messages from channels, as the agent reads them."""
     response_prefix: str | None = key(None)
-    """What is put in front of answers."""
+    """Prefix of answers."""
     ack_reaction: str | None = key(None)
-    """The reaction that says a message was seen."""
+    """The reaction that acknowledges a message."""
     ack_reaction_scope: Literal["group-mentions", "group-all", "direct", "all", "off"] = key("group-mentions")
     """Where that reaction is used."""
     remove_ack_after_reply: bool = key(False)
-    """Whether the reaction goes away once the message was dealt with."""
+    """Whether the reaction is removed after the message was answered."""
     tts: dict[str, Any] = key({}, pending=True)
-    """How answers are spoken."""
+    """Text to speech for answers."""
 
 
 class CommandsSettings(Settings):
-    """Slash commands and who owns the assistant."""
+    """Slash commands and the senders that may use them."""
 
     owner_allow_from: list[SenderId] = key([])
-    """Senders that the agents may trust as allowed, as in `telegram:12345`."""
+    """Senders that are authorised, such as `telegram:12345`."""
     owner_display: Literal["raw", "hash"] = key("raw")
-    """How those senders stand in the prompt: as they are, or hashed."""
+    """How those senders are shown in the prompt: as they are, or hashed."""
     owner_display_secret: str | None = key(None)
-    """The secret that they are hashed with; without one Retinue makes its own."""
+    """The secret for the hash. Default: a generated one."""
     allow_from: dict[str, list[SenderId]] = key({})
-    """Who may use commands besides the owner, per channel; `*` is every channel. Without it, who is let in by name."""
+    """Who may use commands besides the owner, per channel (`*`: every channel). Default: senders listed by name."""
     text: bool = key(True)
-    """Whether commands are read from messages of channels."""
+    """Whether slash commands work in messages from channels."""
     native: bool | Literal["auto"] = key("auto", pending=True)
-    """Whether commands are registered with channels that know commands."""
+    """Whether commands are registered with channels that support commands."""
     native_skills: bool | Literal["auto"] = key("auto", pending=True)
-    """Whether skills are too."""
+    """Whether skills are registered too."""
     use_access_groups: bool = key(True)
-    """Whether, without `allowFrom`, only senders that a channel names may use commands, and not everybody let in."""
+    """Whether, without `allowFrom`, only senders listed by a channel may use commands, not every accepted sender."""
     bash: bool = key(False)
     """Whether the owner can run shell commands from a chat, with `! <command>` or `/bash <command>`."""
     bash_foreground_ms: int = key(2_000, ge=0)
-    """How long such a command is waited for, in milliseconds; then it goes on in the background."""
+    """How long to wait for such a command, in milliseconds; after that it continues in the background."""
     config: bool = key(False)
     """Whether the owner can change the configuration from a chat, with `/config set` and `/config unset`."""
     mcp: bool = key(False, pending=True)
@@ -69,7 +69,7 @@ class CommandsSettings(Settings):
 
 
 class ChannelSettings(ChatAccess):
-    """A place where people talk; a channel has more keys of its own."""
+    """A channel; each kind of channel has additional keys."""
 
     unknown_keys: ClassVar[UnknownKeys] = "keep"
 
@@ -77,12 +77,12 @@ class ChannelSettings(ChatAccess):
     enabled: bool = key(True)
     """Whether the channel is used."""
     accounts: dict[str, ChannelAccount] = key({})
-    """Settings per account; a message names the account it came through."""
+    """Settings of each account of the channel."""
     default_account: str | None = key(None)
-    """The account that is used where none is named; without it the first."""
+    """The account that is used if none is named. Default: the first."""
     history_limit: int | None = key(None, ge=0)
-    """How many earlier messages of a group the agent gets to see, before what `groupChat` says."""
+    """How many earlier messages of a group the agent sees; overrides `groupChat`."""
     text_chunk_limit: int | None = key(None, ge=1)
-    """How long one message may be, in characters."""
+    """Maximum length of a message in characters."""
     media_max_mb: float | None = key(None, gt=0)
-    """How large one file may be."""
+    """Maximum size of a file."""

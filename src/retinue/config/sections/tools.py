@@ -1,4 +1,4 @@
-"""Settings of the tool policy, on top of what the tools themselves can be told."""
+"""Settings of the tool policy, in addition to the settings of the tools themselves."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from retinue.toolkit.settings import ExecPolicy, ExecSettings, Profile, ToolsSet
 
 
 class AllowRules(Settings):
-    """Which tools there are, as one layer of the policy."""
+    """Tool rules: one layer of the policy."""
 
     allow: list[str] = key([])
     """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
     also_allow: list[str] = key([])
-    """These tools on top of the profile's; not together with `allow`."""
+    """Tools in addition to those of the profile; cannot be combined with `allow`."""
     deny: list[str] = key([])
-    """Never these tools; wins over everything else."""
+    """Never these tools; overrides everything else."""
 
     def _check(self) -> None:
         refuse_both(self.allow, self.also_allow)
 
 
 def refuse_both(allow: list[str], also_allow: list[str]) -> None:
-    """Refuse `allow` together with `alsoAllow`: one replaces the profile, the other adds to it."""
+    """Refuse `allow` together with `alsoAllow`: the first replaces the profile, the second extends it."""
     if allow and also_allow:
         raise ValueError("set either allow (only these tools) or alsoAllow (these on top of the profile), not both")
 
 
 class ProviderRules(AllowRules):
-    """Other rules for one provider or model."""
+    """Tool rules for one provider or model."""
 
     profile: Profile | None = key(None)
-    """The set of tools to start from."""
+    """The profile of tools."""
 
 
 class ExecSection(ExecSettings):
-    """How commands run, and which may."""
+    """Which commands may run, and how."""
 
     host: Literal["auto", "sandbox", "gateway", "node"] = key("auto", pending=True)
     """Where commands run."""
@@ -50,21 +50,21 @@ class ExecSection(ExecSettings):
 
 
 class FilesPolicy(Settings):
-    """Where file tools may go."""
+    """Which files the file tools may access."""
 
     workspace_only: bool = key(True)
-    """Whether they stay inside the workspace and the folders of skills; `false` opens the rest of the machine."""
+    """Whether they are restricted to the workspace and the folders of skills; `false` allows all files."""
 
 
 class LoopDetectors(Settings):
-    """Kinds of repetition to look for."""
+    """Kinds of repetition to detect."""
 
     generic_repeat: bool = key(True)
-    """The same call with the same result, again and again."""
+    """The same call with the same result."""
     known_poll_no_progress: bool = key(True)
-    """The same where a call only asks how something is going, as of a command in the background."""
+    """The same polling call, such as that of a background command, with the same result."""
     ping_pong: bool = key(True)
-    """Two calls in turns, both with the same results as before."""
+    """Two alternating calls with unchanged results."""
 
 
 class LoopDetection(Settings):
@@ -73,15 +73,15 @@ class LoopDetection(Settings):
     enabled: bool = key(True)
     """Whether an agent that makes the same call with the same result is warned, then stopped."""
     history_size: int = key(30, ge=1)
-    """How many calls are looked at."""
+    """The number of recent calls that are compared."""
     warning_threshold: int = key(10, ge=1)
     """Repetitions after which the agent is warned."""
     critical_threshold: int = key(20, ge=1)
     """Repetitions after which the turn ends."""
     global_circuit_breaker_threshold: int = key(30, ge=1)
-    """Calls in a row, of any kind, after which the turn ends where none brought anything new."""
+    """Number of consecutive calls without any new result after which the turn ends."""
     detectors: LoopDetectors = key(LoopDetectors)
-    """Kinds of repetition to look for."""
+    """Kinds of repetition to detect."""
 
 
 class ElevatedSettings(Settings):
@@ -90,18 +90,18 @@ class ElevatedSettings(Settings):
     enabled: bool = key(True)
     """Whether anybody may."""
     allow_from: dict[str, list[SenderId]] = key({})
-    """Who may besides the owner, per channel; `*` is every channel, or everybody on it."""
+    """Who may use it besides the owner, per channel; `*` means every channel, or every sender on it."""
 
 
 class LayerTools(Settings):
     """The tools of one kind of session."""
 
     tools: AllowRules = key(AllowRules)
-    """Which tools there are."""
+    """Tool rules."""
 
 
 class AgentToAgentTools(Settings):
-    """Whether agents may talk to each other."""
+    """Whether agents may send messages to each other."""
 
     enabled: bool = key(False)
     """Whether they may."""
@@ -110,25 +110,25 @@ class AgentToAgentTools(Settings):
 
 
 class SessionTools(Settings):
-    """Which sessions the session tools see."""
+    """Which sessions the session tools can access."""
 
     visibility: Literal["self", "tree", "agent", "all"] = key("tree")
-    """Its own, its own and its sub-agents', all of the agent, or all."""
+    """Only its own session, also those of its sub-agents, all sessions of the agent, or all."""
 
 
 class ToolsSection(ToolsSettings):
-    """Which tools agents have and how far each may go."""
+    """Tool policy and settings of the tools."""
 
     also_allow: list[str] = key([])
-    """These tools on top of the profile's; not together with `allow`."""
+    """Tools in addition to those of the profile; cannot be combined with `allow`."""
     by_provider: dict[str, ProviderRules] = key({})
-    """Other rules per provider or model, as in `openai` or `openai/gpt-5`."""
+    """Tool rules per provider or model, such as `openai` or `openai/gpt-5`."""
     exec: ExecSection = key(ExecSection)
-    """How commands run, and which may."""
+    """Which commands may run, and how."""
     fs: FilesPolicy = key(FilesPolicy)
-    """Where file tools may go."""
+    """Which files the file tools may access."""
     ask_when_tainted: bool = key(True)
-    """Whether approval is needed to send, run, or write outside the workspace after untrusted text was read."""
+    """Whether approval is required to send, run, or write outside the workspace after untrusted text was read."""
     loop_detection: LoopDetection = key(LoopDetection)
     """Loop detection."""
     elevated: ElevatedSettings = key(ElevatedSettings)
@@ -138,31 +138,31 @@ class ToolsSection(ToolsSettings):
     subagents: LayerTools = key(LayerTools)
     """The tools of sub-agents."""
     agent_to_agent: AgentToAgentTools = key(AgentToAgentTools)
-    """Whether agents may talk to each other."""
+    """Whether agents may send messages to each other."""
     sessions: SessionTools = key(SessionTools)
-    """Which sessions the session tools see."""
+    """Which sessions the session tools can access."""
     media: dict[str, Any] = key({}, pending=True)
-    """How pictures and sound are understood."""
+    """Processing of pictures and audio."""
 
     def _check(self) -> None:
         refuse_both(self.allow, self.also_allow)
 
 
 class AgentExec(ExecPolicy):
-    """Which commands one agent may run; where nothing is set, `tools.exec` holds."""
+    """Which commands one agent may run; missing keys are taken from `tools.exec`."""
 
 
 class AgentTools(AllowRules):
     """The tools of one agent."""
 
     profile: Profile | None = key(None)
-    """The set of tools to start from, in the place of `tools.profile`."""
+    """The profile of tools; overrides `tools.profile`."""
     by_provider: dict[str, ProviderRules] = key({})
-    """Other rules per provider or model."""
+    """Tool rules per provider or model."""
     exec: AgentExec = key(AgentExec)
     """Which commands the agent may run."""
     fs: FilesPolicy | None = key(None)
-    """Where the agent's file tools may go."""
+    """Which files the agent's file tools may access."""
     elevated: ElevatedSettings | None = key(None)
     """Who may let the agent run commands outside the sandbox."""
     loop_detection: LoopDetection | None = key(None)

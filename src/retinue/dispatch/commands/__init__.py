@@ -1,1 +1,1 @@
-"""Slash commands: what a person can tell Retinue itself, one module per noun."""
+"""Slash commands, one module per noun."""

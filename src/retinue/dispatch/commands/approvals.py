@@ -1,4 +1,4 @@
-"""Commands about what agents may do: answering questions, and the commands that need none."""
+"""Commands about approvals: answer approval requests, and list the commands that need no approval."""
 
 from __future__ import annotations
 
@@ -22,54 +22,58 @@ _WORDS = {
 _VERDICTS = {word: verdict for verdict, words in _WORDS.items() for word in words}
 
 
-async def _approve(desk: CommandTarget, rest: str) -> Answer:
+async def _approve(target: CommandTarget, rest: str) -> Answer:
     words = rest.split()
     code = words.pop(0) if words and words[0].lower() not in _VERDICTS else None
     verdict = _VERDICTS.get(words[0].lower()) if words else None
     if words and verdict is None:
-        return Answer(f"'{words[0]}' is no verdict. Usage: {APPROVE_USAGE}")
-    waiting = desk.questions() if desk.owner else ()
+        return Answer(f"'{words[0]}' is not a valid verdict. Usage: {APPROVE_USAGE}")
+    waiting = target.questions() if target.owner else ()
     if verdict is None or (code is None and len(waiting) != 1):
-        return _show(desk, waiting, code)
+        return _show(target, waiting, code)
     try:
-        decided = desk.decide(code or waiting[0].id, verdict, " ".join(words[1:]))
+        decided = target.decide(code or waiting[0].id, verdict, " ".join(words[1:]))
     except RetinueError as error:
         return Answer(str(error))
     return Answer(f"{decided.id} is {format_outcome(decided)}.", approval_json(decided))
 
 
-def _show(desk: CommandTarget, waiting: Sequence[Approval], code: str | None) -> Answer:
-    """The question with that code, or all that wait in this conversation."""
-    if not desk.owner:
+def _show(target: CommandTarget, waiting: Sequence[Approval], code: str | None) -> Answer:
+    """Return the approval request with a code, or all that are pending in this conversation."""
+    if not target.owner:
         return Answer("/approve is only for the owner of this assistant.")
     if code is not None:
         found = next((item for item in waiting if item.id == code.lower()), None)
         if found is None:
-            return Answer(f"'{code}' is neither a verdict nor waits in this conversation. Usage: {APPROVE_USAGE}")
+            return Answer(
+                f"'{code}' is neither a verdict nor a pending approval in this conversation. Usage: {APPROVE_USAGE}"
+            )
         waiting = (found,)
     if not waiting:
-        return Answer(f"Nothing waits for approval in this conversation. Usage: {APPROVE_USAGE}", [])
-    text = "\n\n".join(format_approval(item, desk.now()) for item in waiting)
+        return Answer(f"No approvals are pending in this conversation. Usage: {APPROVE_USAGE}", [])
+    text = "\n\n".join(format_approval(item, target.now()) for item in waiting)
     return Answer(text, [approval_json(item) for item in waiting])
 
 
-async def _allowlist(desk: CommandTarget, rest: str) -> Answer:
+async def _allowlist(target: CommandTarget, rest: str) -> Answer:
     verb, _, words = rest.partition(" ")
     words = words.strip()
     try:
         match verb.lower() or "list":
             case "list" if not words:
-                return Answer(desk.allowlist())
+                return Answer(target.allowlist())
             case "add" if words:
-                return Answer(desk.allow(words))
+                return Answer(target.allow(words))
             case "remove" if words:
-                return Answer(desk.disallow(words))
+                return Answer(target.disallow(words))
     except RetinueError as error:
         return Answer(str(error))
     return Answer(f"Usage: {ALLOWLIST_USAGE}")
 
 
 COMMANDS = (
-    SlashCommand("approve", "Answer what an agent asks to do.", _approve, APPROVE_USAGE),
-    SlashCommand("allowlist", "Commands that run unasked.", _allowlist, ALLOWLIST_USAGE, owner_only=True),
+    SlashCommand("approve", "Answer an approval request.", _approve, APPROVE_USAGE),
+    SlashCommand(
+        "allowlist", "Show or change the commands that need no approval.", _allowlist, ALLOWLIST_USAGE, owner_only=True
+    ),
 )

@@ -1,4 +1,4 @@
-"""What a slash command is, and what it may ask of the conversation it was typed in."""
+"""Slash commands and the interface of the conversation that they act on."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _TYPED = re.compile(r"/([a-zA-Z][a-zA-Z0-9_-]*)(?:[:\s]\s*(.*))?$", re.DOTALL)
 
 
 class Typed(Struct, frozen=True):
-    """A command as it was typed: `/think high` is `think` with the rest `high`."""
+    """A command as typed: `/think high` is `think` with the rest `high`."""
 
     name: str
     rest: str
 
 
 def parse_command(text: str) -> Typed | None:
-    """The command in a message, or None where the message is no command."""
+    """Return the command in a message, or None if the message is not a command."""
     found = _TYPED.match(text.strip())
     return Typed(found[1].lower().replace("-", "_"), (found[2] or "").strip()) if found else None
 
 
 class Answer(Struct, frozen=True):
-    """What a command says; `ask` is a message that goes to the model now."""
+    """The answer of a command; `ask` is a message for the model."""
 
     text: str
     data: Any = None
@@ -44,7 +44,7 @@ class Answer(Struct, frozen=True):
 
 
 class StatusReport(Struct, frozen=True):
-    """How a conversation stands."""
+    """The state of a conversation."""
 
     session: str
     session_id: str
@@ -67,14 +67,14 @@ class StatusReport(Struct, frozen=True):
 
 
 class UsageRow(Struct, frozen=True):
-    """What something cost: a session, a day, a model, a source."""
+    """The usage of a session, a day, a model or a source."""
 
     what: str
     usage: Usage
 
 
 class CommandTarget(Protocol):
-    """A conversation as its commands see it."""
+    """A conversation as its commands use it."""
 
     @property
     def session(self) -> SessionKey: ...
@@ -88,7 +88,7 @@ class CommandTarget(Protocol):
     def commands(self) -> Sequence[SlashCommand]: ...
 
     def skill_commands(self) -> Mapping[str, str]:
-        """Commands that skills bring, with their descriptions."""
+        """Return the commands of skills, with their descriptions."""
         ...
 
     async def status(self) -> StatusReport: ...
@@ -96,7 +96,7 @@ class CommandTarget(Protocol):
     async def report(self) -> PromptReport: ...
 
     async def restart(self, how: Fresh) -> str:
-        """Archive the conversation and begin a new one; returns its id."""
+        """Archive the conversation, start a new one, and return its id."""
         ...
 
     async def compact(self, focus: str) -> str: ...
@@ -106,13 +106,13 @@ class CommandTarget(Protocol):
     def export(self, form: str) -> Path: ...
 
     def queue(self, rest: str) -> str:
-        """Show or change how messages that arrive during a turn are treated."""
+        """Show or change how messages that arrive during a turn are queued."""
         ...
 
     def models(self) -> Sequence[str]: ...
 
     async def choose_model(self, text: str | None) -> str:
-        """Use another model in this conversation, or with None the configured one; returns its name."""
+        """Use another model in this conversation, or the configured one if None; return its name."""
         ...
 
     def choose_thinking(self, level: str | None) -> str: ...
@@ -120,7 +120,7 @@ class CommandTarget(Protocol):
     def choose(self, setting: str, value: str | None) -> None: ...
 
     def elevate(self, level: Elevation | None) -> str:
-        """Show or change how far commands may leave the sandbox, where the sender may; says what holds then."""
+        """Show or change the elevated mode if the sender may; return a description of the result."""
         ...
 
     def usage(self) -> Sequence[UsageRow]: ...
@@ -132,38 +132,38 @@ class CommandTarget(Protocol):
     def restart_gateway(self) -> str: ...
 
     async def subagents(self, action: str, run: str, message: str) -> str:
-        """Look after the sub-agents of this conversation, as the tool `subagents` does."""
+        """List, cancel or steer the sub-agents of this conversation, as the tool `subagents` does."""
         ...
 
     def plugins(self, rest: str) -> str:
-        """List plugins, or switch one, where that is switched on."""
+        """List plugins, or enable or disable one if `commands.plugins` is on."""
         ...
 
     async def run_shell(self, command: str) -> str:
-        """Run a command of the owner's by the rules of `exec`, where that is switched on; what it printed."""
+        """Run a shell command of the owner under the rules of `exec` if `commands.bash` is on; return its output."""
         ...
 
     def now(self) -> datetime: ...
 
     def questions(self) -> Sequence[Approval]:
-        """What waits for approval in this conversation."""
+        """Return the pending approvals of this conversation."""
         ...
 
     def decide(self, code: str, verdict: Verdict, reason: str) -> Approval:
-        """Answer a question of any conversation; raises where it cannot be, or the sender may not."""
+        """Answer an approval request of any conversation; raise if it cannot be answered or the sender may not."""
         ...
 
     def allowlist(self) -> str: ...
 
     def allow(self, pattern: str) -> str:
-        """Let commands that match run unasked from now on; says what was stored."""
+        """Allow matching commands without approval from now on; return what was stored."""
         ...
 
     def disallow(self, rule: str) -> str: ...
 
 
 class SlashCommand(Struct, frozen=True):
-    """A command: how it is called and what it does."""
+    """A command: its name, usage and function."""
 
     name: str
     summary: str
@@ -173,6 +173,6 @@ class SlashCommand(Struct, frozen=True):
 
 
 def pick(value: str, allowed: Sequence[str], usage: str) -> str | Answer:
-    """The chosen word, or what to say when it is none of the allowed ones."""
+    """Return the chosen word, or an error text if it is not one of the allowed ones."""
     word = value.lower()
-    return word if word in allowed else Answer(f"'{value}' is none of: {', '.join(allowed)}. Usage: {usage}")
+    return word if word in allowed else Answer(f"'{value}' is not one of: {', '.join(allowed)}. Usage: {usage}")

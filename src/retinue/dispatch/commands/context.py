@@ -1,4 +1,4 @@
-"""Commands about what the model reads and what it costs."""
+"""Commands about the prompt, its size and the cost."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import json
 
 from retinue.context.prompt.report import PromptReport
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
-from retinue.dispatch.commands.session import spell_usage
+from retinue.dispatch.commands.session import format_usage
 
 USAGE = "/context [list | detail | json]"
 
 
-async def _context(desk: CommandTarget, rest: str) -> Answer:
-    report = await desk.report()
+async def _context(target: CommandTarget, rest: str) -> Answer:
+    report = await target.report()
     match rest.lower() or "list":
         case "list":
-            return Answer(_spell_list(report), report.to_json())
+            return Answer(_format_list(report), report.to_json())
         case "detail":
-            return Answer(_spell_detail(report), report.to_json())
+            return Answer(_format_detail(report), report.to_json())
         case "json":
             return Answer(json.dumps(report.to_json(), ensure_ascii=False, indent=2), report.to_json())
         case _:
             return Answer(f"Usage: {USAGE}")
 
 
-def _spell_list(report: PromptReport) -> str:
+def _format_list(report: PromptReport) -> str:
     schemas = sum(tool.tokens for tool in report.tools)
     lines = [
         f"System prompt: {report.total.tokens:,} tokens ({report.total.chars:,} characters)",
@@ -38,17 +38,17 @@ def _spell_list(report: PromptReport) -> str:
     return "\n".join([*lines, "`/context detail` shows every section."])
 
 
-def _spell_detail(report: PromptReport) -> str:
+def _format_detail(report: PromptReport) -> str:
     sections = [f"- {s.name} ({s.part}): {s.tokens:,} tokens, {s.hash[:8]}, {s.source}" for s in report.sections]
     skills = [f"- {skill.name}: {skill.tokens:,} tokens" for skill in report.skills]
     tools = [f"- {tool.name}: {tool.tokens:,} tokens" for tool in report.tools]
-    return "\n".join([_spell_list(report), "", "Sections:", *sections, "Skills:", *skills, "Tools:", *tools])
+    return "\n".join([_format_list(report), "", "Sections:", *sections, "Skills:", *skills, "Tools:", *tools])
 
 
-async def _usage(desk: CommandTarget, rest: str) -> Answer:
-    rows = desk.usage()
+async def _usage(target: CommandTarget, rest: str) -> Answer:
+    rows = target.usage()
     return Answer(
-        "\n".join(f"{row.what}: {spell_usage(row.usage)}" for row in rows),
+        "\n".join(f"{row.what}: {format_usage(row.usage)}" for row in rows),
         [
             {
                 "what": row.what,
@@ -64,6 +64,6 @@ async def _usage(desk: CommandTarget, rest: str) -> Answer:
 
 
 COMMANDS = (
-    SlashCommand("context", "Show what the model reads, with sizes.", _context, USAGE),
-    SlashCommand("usage", "Show what this conversation, this day and each model cost.", _usage),
+    SlashCommand("context", "Show the parts of the prompt with their sizes.", _context, USAGE),
+    SlashCommand("usage", "Show the cost of this conversation, this day and each model.", _usage),
 )

@@ -5,33 +5,33 @@ from __future__ import annotations
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
 
 
-async def _help(desk: CommandTarget, rest: str) -> Answer:
-    width = max(len(command.usage or f"/{command.name}") for command in desk.commands())
-    lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in desk.commands()]
-    skills = [f"/{name}  {about}" for name, about in desk.skill_commands().items()]
+async def _help(target: CommandTarget, rest: str) -> Answer:
+    width = max(len(command.usage or f"/{command.name}") for command in target.commands())
+    lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in target.commands()]
+    skills = [f"/{name}  {about}" for name, about in target.skill_commands().items()]
     if skills:
         lines += ["", "Skills:", *skills]
     return Answer("\n".join(lines))
 
 
-async def _skill(desk: CommandTarget, rest: str) -> Answer:
+async def _skill(target: CommandTarget, rest: str) -> Answer:
     name, _, words = rest.partition(" ")
     if not name:
-        known = ", ".join(desk.skill_commands()) or "none"
+        known = ", ".join(target.skill_commands()) or "none"
         return Answer(f"Usage: /skill <name> [what to do]. Skills: {known}")
-    return await desk.use_skill(name, words.strip())
+    return await target.use_skill(name, words.strip())
 
 
-async def _config(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(desk.config(rest))
+async def _config(target: CommandTarget, rest: str) -> Answer:
+    return Answer(target.config(rest))
 
 
-async def _plugins(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(desk.plugins(rest))
+async def _plugins(target: CommandTarget, rest: str) -> Answer:
+    return Answer(target.plugins(rest))
 
 
-async def _restart(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(desk.restart_gateway())
+async def _restart(target: CommandTarget, rest: str) -> Answer:
+    return Answer(target.restart_gateway())
 
 
 COMMANDS = (
@@ -41,6 +41,8 @@ COMMANDS = (
     SlashCommand(
         "config", "Show or change a setting.", _config, "/config [set | unset] <key> [value]", owner_only=True
     ),
-    SlashCommand("plugins", "List or switch plugins.", _plugins, "/plugins [enable | disable] [name]", owner_only=True),
+    SlashCommand(
+        "plugins", "List, enable or disable plugins.", _plugins, "/plugins [enable | disable] [name]", owner_only=True
+    ),
     SlashCommand("restart", "Restart the gateway.", _restart, owner_only=True),
 )

@@ -1,4 +1,4 @@
-"""Commands about the model and how much it shows."""
+"""Commands about the model and what is shown of its work."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from retinue.core.model import ReasoningEffort
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, pick
 
 
-async def _model(desk: CommandTarget, rest: str) -> Answer:
+async def _model(target: CommandTarget, rest: str) -> Answer:
     if not rest:
-        status = await desk.status()
+        status = await target.status()
         return Answer(f"{status.model} ({status.because}). /model <name> changes it, /models lists.")
     try:
-        chosen = await desk.choose_model(None if rest == "default" else rest)
+        chosen = await target.choose_model(None if rest == "default" else rest)
     except UsageError as error:
         return Answer(str(error))
     return Answer(f"This conversation now uses {chosen}.", {"model": chosen})
 
 
-async def _models(desk: CommandTarget, rest: str) -> Answer:
-    names = desk.models()
+async def _models(target: CommandTarget, rest: str) -> Answer:
+    names = target.models()
     return Answer("\n".join(names) or "No model is configured. See `retinue models list`.", list(names))
 
 
-async def _think(desk: CommandTarget, rest: str) -> Answer:
+async def _think(target: CommandTarget, rest: str) -> Answer:
     levels = [*ReasoningEffort, "default"]
     if not rest:
-        status = await desk.status()
+        status = await target.status()
         return Answer(f"Thinking is {status.thinking}. Usage: /think {'|'.join(levels)}")
     chosen = pick(rest, levels, f"/think {'|'.join(levels)}")
     if isinstance(chosen, Answer):
         return chosen
-    return Answer(f"Thinking is {desk.choose_thinking(None if chosen == 'default' else chosen)}.")
+    return Answer(f"Thinking is {target.choose_thinking(None if chosen == 'default' else chosen)}.")
 
 
-async def _reasoning(desk: CommandTarget, rest: str) -> Answer:
-    return _choose(desk, "reasoning", rest, ("off", "on", "stream"), "Reasoning")
+async def _reasoning(target: CommandTarget, rest: str) -> Answer:
+    return _choose(target, "reasoning", rest, ("off", "on", "stream"), "Reasoning")
 
 
-async def _verbose(desk: CommandTarget, rest: str) -> Answer:
-    return _choose(desk, "verbose", rest, ("off", "on", "full"), "Verbose output")
+async def _verbose(target: CommandTarget, rest: str) -> Answer:
+    return _choose(target, "verbose", rest, ("off", "on", "full"), "Verbose output")
 
 
-def _choose(desk: CommandTarget, setting: str, rest: str, allowed: tuple[str, ...], noun: str) -> Answer:
+def _choose(target: CommandTarget, setting: str, rest: str, allowed: tuple[str, ...], noun: str) -> Answer:
     chosen = pick(rest or "on", allowed, f"/{setting} {'|'.join(allowed)}")
     if isinstance(chosen, Answer):
         return chosen
-    desk.choose(setting, chosen)
+    target.choose(setting, chosen)
     return Answer(f"{noun} is {chosen}.")
 
 
 COMMANDS = (
     SlashCommand("model", "Show or change this conversation's model.", _model, "/model [name | default]"),
     SlashCommand("models", "List the models you can choose.", _models),
-    SlashCommand("think", "How much the model reasons before it answers.", _think, "/think [level | default]"),
-    SlashCommand("reasoning", "Whether reasoning is shown.", _reasoning, "/reasoning on|off|stream"),
-    SlashCommand("verbose", "How much of tool results is shown.", _verbose, "/verbose on|off|full"),
+    SlashCommand("think", "Show or change the reasoning effort.", _think, "/think [level | default]"),
+    SlashCommand("reasoning", "Show or hide reasoning.", _reasoning, "/reasoning on|off|stream"),
+    SlashCommand("verbose", "Show or change how much of tool results is shown.", _verbose, "/verbose on|off|full"),
 )

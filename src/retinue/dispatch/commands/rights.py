@@ -1,4 +1,4 @@
-"""Commands about what the agent may do here."""
+"""Commands about elevated mode and the shell."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ USAGE = f"/elevated {'|'.join(Elevation)}"
 BASH_USAGE = "/bash <command>, or ! <command>"
 
 
-async def _elevated(desk: CommandTarget, rest: str) -> Answer:
+async def _elevated(target: CommandTarget, rest: str) -> Answer:
     if not rest:
-        return Answer(f"{desk.elevate(None)} Usage: {USAGE}")
+        return Answer(f"{target.elevate(None)} Usage: {USAGE}")
     chosen = pick(rest, list(Elevation), USAGE)
-    return chosen if isinstance(chosen, Answer) else Answer(desk.elevate(Elevation(chosen)))
+    return chosen if isinstance(chosen, Answer) else Answer(target.elevate(Elevation(chosen)))
 
 
-async def _bash(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(await desk.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
+async def _bash(target: CommandTarget, rest: str) -> Answer:
+    return Answer(await target.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
 
 
 COMMANDS = (
-    SlashCommand("elevated", "Whether commands may leave the sandbox.", _elevated, USAGE),
-    SlashCommand("bash", "Run a shell command yourself.", _bash, BASH_USAGE, owner_only=True),
+    SlashCommand("elevated", "Show or change whether commands run outside the sandbox.", _elevated, USAGE),
+    SlashCommand("bash", "Run a shell command.", _bash, BASH_USAGE, owner_only=True),
 )

@@ -12,90 +12,90 @@ from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, Slas
 SUBAGENTS_USAGE = "/subagents [list | log <run> | cancel <run> | steer <run> <message>]"
 
 
-async def _restart(desk: CommandTarget, rest: str, how: Fresh) -> Answer:
-    fresh = await desk.restart(how)
+async def _restart(target: CommandTarget, rest: str, how: Fresh) -> Answer:
+    fresh = await target.restart(how)
     model = ""
-    if rest and " " not in rest and rest in desk.models():
-        model = f" with {await desk.choose_model(rest)}"
+    if rest and " " not in rest and rest in target.models():
+        model = f" with {await target.choose_model(rest)}"
         rest = ""
     return Answer(f"New conversation{model}. The old one is archived.", {"sessionId": fresh}, ask=rest or None)
 
 
-async def _new(desk: CommandTarget, rest: str) -> Answer:
-    return await _restart(desk, rest, "new")
+async def _new(target: CommandTarget, rest: str) -> Answer:
+    return await _restart(target, rest, "new")
 
 
-async def _reset(desk: CommandTarget, rest: str) -> Answer:
-    return await _restart(desk, rest, "reset")
+async def _reset(target: CommandTarget, rest: str) -> Answer:
+    return await _restart(target, rest, "reset")
 
 
-async def _compact(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(await desk.compact(rest))
+async def _compact(target: CommandTarget, rest: str) -> Answer:
+    return Answer(await target.compact(rest))
 
 
-async def _stop(desk: CommandTarget, rest: str) -> Answer:
-    return Answer("Stopped." if desk.stop() else "Nothing is running.")
+async def _stop(target: CommandTarget, rest: str) -> Answer:
+    return Answer("Stopped." if target.stop() else "Nothing is running.")
 
 
-async def _status(desk: CommandTarget, rest: str) -> Answer:
-    status = await desk.status()
-    return Answer(spell_status(status), asdict(status) | {"usage": asdict(status.usage)})
+async def _status(target: CommandTarget, rest: str) -> Answer:
+    status = await target.status()
+    return Answer(format_status(status), asdict(status) | {"usage": asdict(status.usage)})
 
 
-async def _queue(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(desk.queue(rest))
+async def _queue(target: CommandTarget, rest: str) -> Answer:
+    return Answer(target.queue(rest))
 
 
-async def _export(desk: CommandTarget, rest: str) -> Answer:
+async def _export(target: CommandTarget, rest: str) -> Answer:
     form = rest.lower() or "md"
     if form not in ("md", "json"):
         return Answer("Usage: /export [md|json]")
-    path = desk.export(form)
+    path = target.export(form)
     return Answer(f"Written to {path}", {"path": str(path)})
 
 
-async def _subagents(desk: CommandTarget, rest: str) -> Answer:
+async def _subagents(target: CommandTarget, rest: str) -> Answer:
     action, run, message = (*rest.split(maxsplit=2), "", "", "")[:3]
     match (action.lower() or "list"), bool(run), bool(message):
         case ("list", False, _) | ("log" | "cancel", True, False) | ("steer", True, True):
-            return Answer(spell_children(await desk.subagents(action.lower() or "list", run, message)))
+            return Answer(format_children(await target.subagents(action.lower() or "list", run, message)))
     return Answer(f"Usage: {SUBAGENTS_USAGE}")
 
 
-def spell_children(told: str) -> str:
-    """What the tool `subagents` says, for people; what is no JSON is a sentence already."""
+def format_children(output: str) -> str:
+    """Format the output of the tool `subagents` for people; text that is not JSON is returned unchanged."""
     try:
-        data = json.loads(told)
+        data = json.loads(output)
     except ValueError:
-        return told
+        return output
     match data:
         case []:
-            return "No sub-agent works for this conversation."
+            return "This conversation has no sub-agents."
         case [*rows]:
             return "\n".join(f"{row['runId'][:8]}  {row['state']}  {row['label'] or row['task'][:60]}" for row in rows)
         case {"cancelled": done}:
-            return "It is cancelled." if done else "It had ended already."
+            return "Cancelled." if done else "It had already ended."
         case {"steered": run}:
-            return f"{run[:8]} is told."
+            return f"{run[:8]} received the message."
         case {"state": state, "text": text}:
             return f"{state}\n\n{text or '(no result yet)'}"
-    return told
+    return output
 
 
-async def _whoami(desk: CommandTarget, rest: str) -> Answer:
-    role = "the owner" if desk.owner else "a guest"
-    return Answer(f"You are {desk.sender}, {role}, in session {desk.session}.")
+async def _whoami(target: CommandTarget, rest: str) -> Answer:
+    role = "the owner" if target.owner else "a guest"
+    return Answer(f"You are {target.sender}, {role}, in session {target.session}.")
 
 
-def spell_status(status: StatusReport) -> str:
-    """The status as a person reads it."""
+def format_status(status: StatusReport) -> str:
+    """Format the status for people."""
     share = f", {status.context_tokens / status.window:.0%} of {status.window:,}" if status.window else ""
     lines = [
         f"{status.name} — {status.model} ({status.because})",
         f"Session {status.session} ({status.session_id}), {status.messages} messages"
         + (f", {status.compactions} compactions" if status.compactions else ""),
         f"Context {status.context_tokens:,} tokens{share}; thinking {status.thinking}",
-        f"Used {spell_usage(status.usage)}",
+        f"Used {format_usage(status.usage)}",
         f"Workspace {status.workspace}",
         f"Time {status.time}",
     ]
@@ -106,26 +106,28 @@ def spell_status(status: StatusReport) -> str:
     return "\n".join(lines)
 
 
-def spell_usage(usage: Usage) -> str:
-    """Tokens and money on one line."""
+def format_usage(usage: Usage) -> str:
+    """Format tokens and cost on one line."""
     hit = f", {usage.cache_read / usage.prompt:.0%} from cache" if usage.cache_read and usage.prompt else ""
     cost = f", ${usage.cost:.4f}" if usage.cost else ""
     return f"{usage.prompt:,} tokens in{hit}, {usage.output:,} out{cost}"
 
 
 COMMANDS = (
-    SlashCommand("new", "Begin a new conversation; the old one is archived.", _new, "/new [model | message]"),
+    SlashCommand("new", "Start a new conversation; the old one is archived.", _new, "/new [model | message]"),
     SlashCommand("reset", "The same as /new.", _reset, "/reset [model | message]"),
     SlashCommand("compact", "Summarise the older part of the conversation.", _compact, "/compact [what to keep]"),
     SlashCommand("stop", "Stop the running turn.", _stop),
     SlashCommand(
         "queue",
-        "What happens to messages that arrive during a turn.",
+        "Show or change how messages that arrive during a turn are queued.",
         _queue,
         "/queue [mode] [debounce:2s] [cap:25] [drop:…] | reset",
     ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
     SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
-    SlashCommand("subagents", "Look after this conversation's sub-agents.", _subagents, SUBAGENTS_USAGE),
-    SlashCommand("whoami", "Show who you are to the agent.", _whoami),
+    SlashCommand(
+        "subagents", "List, cancel or steer the sub-agents of this conversation.", _subagents, SUBAGENTS_USAGE
+    ),
+    SlashCommand("whoami", "Show your sender id, role and session.", _whoami),
 )

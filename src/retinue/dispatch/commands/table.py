@@ -1,4 +1,4 @@
-"""All commands, and running one."""
+"""The table of all commands, and the function that runs one."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ COMMANDS: tuple[SlashCommand, ...] = (
 
 _BY_NAME = {command.name: command for command in COMMANDS}
 RESERVED = frozenset(_BY_NAME)
-"""Names that a skill cannot take."""
+"""Names that a skill command cannot have."""
 
 CONTROLS = frozenset({"approve", "allowlist", "stop", "status", "queue", "help", "commands"})
-"""Commands that wait for nothing: they act while a turn runs, which may be waiting for them."""
+"""Commands that run during a turn without waiting for it; the turn may be waiting for them."""
 
 
 def is_control(text: str) -> bool:
-    """Whether a message is a command that acts at once, whatever runs."""
+    """Return whether a message is a command that runs at once, also during a turn."""
     typed = parse_command(text)
     return typed is not None and typed.name in CONTROLS
 
 
-async def run_command(text: str, desk: CommandTarget) -> Answer | None:
-    """Run the command in a message; None where it is none of ours, so that the model gets the message as it is."""
+async def run_command(text: str, target: CommandTarget) -> Answer | None:
+    """Run the command in a message; return None if it is unknown, so that the model gets the message unchanged."""
     typed = parse_command(text)
     if typed is None:
         return None
     command = _BY_NAME.get(typed.name)
     if command is None:
-        return await desk.use_skill(typed.name, typed.rest) if typed.name in desk.skill_commands() else None
-    if command.owner_only and not desk.owner:
+        return await target.use_skill(typed.name, typed.rest) if typed.name in target.skill_commands() else None
+    if command.owner_only and not target.owner:
         return Answer(f"/{command.name} is only for the owner of this assistant.")
-    return await command.run(desk, typed.rest)
+    return await command.run(target, typed.rest)

@@ -1,4 +1,4 @@
-"""What people type instead of a slash command: words that start over, and `!` before a shell command."""
+"""Texts that stand for a slash command: words that start a new conversation, and `!` before a shell command."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from retinue.core.envelope import Inbound, Source
 START_OVER = "/new"
 SHELL = "/bash"
 SHELL_MARK = "! "
-"""The space is part of it: a message may well begin with an exclamation mark."""
+"""The space is required: an ordinary message may begin with an exclamation mark."""
 
 
 def as_command(text: str, triggers: Iterable[str]) -> str:
-    """A message as the command that it stands for; one that begins with no trigger is left as it is.
+    """Return the command that a message stands for; a message without a trigger is returned unchanged.
 
-    What begins with a slash may be followed by more, as `/new` may. Plain words must be the whole message, or
-    somebody who only begins a sentence with them would lose the conversation.
+    A trigger with a slash may be followed by more text, as `/new` may. Plain words must be the whole message; otherwise
+    a sentence that begins with them would end the conversation.
     """
-    said = text.strip()
+    stripped = text.strip()
     for trigger in triggers:
         wanted = trigger.strip()
-        head, rest = said[: len(wanted)], said[len(wanted) :]
+        head, rest = stripped[: len(wanted)], stripped[len(wanted) :]
         if not wanted or head.casefold() != wanted.casefold():
             continue
         if not rest or (wanted.startswith("/") and rest[0].isspace()):
@@ -32,9 +32,9 @@ def as_command(text: str, triggers: Iterable[str]) -> str:
 
 
 def as_meant(inbound: Inbound, triggers: Iterable[str], *, bash: bool = False) -> Inbound:
-    """A message with a trigger turned into its command, where a person wrote it.
+    """Return a message with a trigger converted to its command, if a person wrote it.
 
-    With `bash`, what the owner writes after `! ` is a shell command.
+    If `bash` is true, the text that the owner writes after `! ` is a shell command.
     """
     if inbound.source is not Source.CHAT:
         return inbound

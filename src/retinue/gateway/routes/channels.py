@@ -16,7 +16,7 @@ from retinue.gateway.auth.client_address import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Gateway
-from retinue.runtime.channels.delivery import find_account, most_media_bytes
+from retinue.runtime.channels.delivery import find_account, max_media_bytes
 from retinue.runtime.channels.receive import Arrival, take_in
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import sanitise_line
@@ -121,7 +121,7 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
     if not body.text.strip() and not body.media:
         raise RequestRefused(ErrorCode.BAD_REQUEST, "The message is empty. It needs `text` or `media`.")
     principal = principal_of(request)
-    limit = most_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
+    limit = max_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
     pictures = [each for each in body.media if is_shown(each, limit)]
     arrival = Arrival(
         origin_of(account, body),
@@ -129,10 +129,10 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
         mentioned=body.mentioned,
         # Only the account's own token and the owner may say that a message is the owner's.
-        vouched=principal.vouches or principal.is_owner,
+        verified=principal.vouches or principal.is_owner,
     )
     taken = await take_in(gateway.runtime, gateway.runtime.dispatcher, arrival)
-    gateway.background.courier.wake()
+    gateway.background.delivery.wake()
     done = taken.accepted
     return ChannelAnswer(
         accepted=done is not None,

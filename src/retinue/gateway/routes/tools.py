@@ -1,6 +1,6 @@
 """`POST /tools/invoke`: a program calls one tool under the policy of a session.
 
-The call passes the same policy, hooks and approvals as a call of a model. No person reads along when a program calls,
+The call passes the same policy, hooks and approvals as a call of a model. No person watches when a program calls,
 so tools that change the machine or act elsewhere are refused unless the configuration allows them.
 """
 

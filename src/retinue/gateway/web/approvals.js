@@ -1,5 +1,5 @@
-// Questions for a person. They stand in a place of their own that no answer or tool can write to: something in the
-// conversation that looks like a question is none.
+// Approval requests. They are shown in a separate area that no answer or tool can write to, so that text in the
+// conversation cannot imitate a request.
 
 import { byId, make, reveal, shorten } from "./dom.js";
 
@@ -9,7 +9,7 @@ const VERDICTS = [
   ["deny", "Deny"],
 ];
 
-/** `resolve(request, verdict)` answers a question; `label(sessionKey)` names a conversation, the open one by null. */
+/** `resolve(request, verdict)` decides a request; `label(sessionKey)` names a conversation, null for the open one. */
 export class Approvals {
   #root = byId("approvals");
   #cards = new Map();
@@ -21,7 +21,7 @@ export class Approvals {
     this.#label = label;
   }
 
-  /** Show exactly these; returns those that were not shown before. */
+  /** Show exactly these requests; returns those that were not shown before. */
   show(pending) {
     const open = new Set(pending.map(({ request }) => request.id));
     for (const id of [...this.#cards.keys()].filter((each) => !open.has(each))) this.#close(id);
@@ -67,7 +67,7 @@ class Card {
 
   constructor(request, expiresAt, elsewhere, decide) {
     const title = make("h2", { id: `title-${request.id}` }, reveal(request.title));
-    const exactly = { tabindex: "0", role: "group", "aria-label": "Exactly what would be done" };
+    const exactly = { tabindex: "0", role: "group", "aria-label": "Exact request" };
     const offered = VERDICTS.filter(([verdict]) => verdict !== "allow-always" || request.remember.length);
     this.#buttons = offered.map(([verdict, text]) =>
       make("button", { type: "button", class: verdict, on: { click: () => decide(verdict) } }, text),

@@ -1,10 +1,10 @@
-// Where a message is typed: Enter sends, Shift+Enter breaks the line, `/` offers commands, Escape stops.
+// The message field: Enter sends, Shift+Enter inserts a line break, `/` lists commands, Escape stops the turn.
 
 import { byId, make } from "./dom.js";
 
 const MOST_OFFERED = 8;
 
-/** `send(text)` takes a message, `stop()` ends the running turn. */
+/** `send(text)` sends a message, `stop()` stops the running turn. */
 export class Composer {
   #form = byId("composer");
   #field = byId("message");
@@ -36,7 +36,7 @@ export class Composer {
     this.#stopButton.hidden = !running;
   }
 
-  /** Say why nothing can be typed; an empty text lets it be typed. */
+  /** Disable the field and show the reason; an empty reason enables it. */
   bar(reason) {
     this.#field.disabled = Boolean(reason);
     byId("send").disabled = Boolean(reason);
@@ -104,7 +104,7 @@ export class Composer {
     }
   }
 
-  /** A key while commands are offered; false where it means what it always does. */
+  /** Handle a key while commands are listed; returns false if the key has its usual meaning. */
   #choose(event) {
     const count = this.#offered.length;
     switch (event.key) {

@@ -1,5 +1,5 @@
-// Devices: those that ask to be let in, and those that were. What a device says about itself is only its own word; the
-// code tells which screen it belongs to.
+// Pairing requests and paired devices. A device chooses its own name and platform, so they are not trusted; the code
+// shows which screen a request belongs to.
 
 import { byId, make, shorten } from "./dom.js";
 
@@ -9,7 +9,7 @@ const RIGHTS = [
   ["May do everything", ["admin"]],
 ];
 
-/** `act(method, params)` asks the gateway for something, and rejects where it says no; `reload()` shows the list anew. */
+/** `act(method, params)` calls a method and rejects if the gateway refuses; `reload()` shows the list again. */
 export class DevicePane {
   #root = byId("devices");
   #menu = byId("menu");
@@ -21,7 +21,7 @@ export class DevicePane {
     byId("paired").addEventListener("toggle", ({ target }) => target.open && reload());
   }
 
-  /** Show exactly these to somebody with these scopes; returns those that ask and were not shown before. */
+  /** Show exactly these devices to a client with these scopes; returns the requests that were not shown before. */
   show({ waiting, paired }, { scopes, tokenId }) {
     const open = new Set(waiting.map((device) => device.id));
     for (const [id, card] of this.#cards) {
@@ -37,7 +37,7 @@ export class DevicePane {
     }
     this.#showPaired(paired, scopes.includes("admin"), tokenId);
     this.#menu.textContent = waiting.length ? `Conversations · ${waiting.length}` : "Conversations";
-    this.#menu.title = waiting.length ? `${waiting.length} to be let in` : "";
+    this.#menu.title = waiting.length ? `${waiting.length} waiting for approval` : "";
     this.#root.hidden = !waiting.length && !paired.length;
     return fresh;
   }
@@ -60,13 +60,13 @@ export class DevicePane {
     const facts = [device.platform, device.address, `until ${until}`].filter(Boolean).join(" · ");
     const problem = make("p", { class: "problem", role: "alert", hidden: true });
     const verdicts = [
-      this.#button("Let in", "primary", problem, approve),
-      this.#button("Send away", "", problem, () => ["devices.reject", params]),
+      this.#button("Approve", "primary", problem, approve),
+      this.#button("Reject", "", problem, () => ["devices.reject", params]),
     ];
     return make(
       "li",
       { class: "device", role: "group", "aria-labelledby": code.id },
-      make("p", {}, "A device asks to be let in. Its screen must show:"),
+      make("p", {}, "A device requests access. Its screen must show:"),
       code,
       make("p", { class: "faint" }, make("bdi", {}, shorten(device.name, 80)), ` · ${shorten(facts, 120)}`),
       rights,
@@ -90,7 +90,7 @@ export class DevicePane {
     );
   }
 
-  /** A button for something that is done once; where the gateway refuses it, the problem says why. */
+  /** A button for an action that runs once; if the gateway refuses it, the problem shows the reason. */
   #button(text, kind, problem, call) {
     const button = make("button", { type: "button", class: kind }, text);
     button.addEventListener("click", async () => {

@@ -1,4 +1,4 @@
-// The conversation on the page: history first, then events as they come.
+// The conversation: history first, then events as they arrive.
 
 import { make } from "./dom.js";
 import { Answer, contentOf, noteArticle, partsOf, personArticle } from "./turn.js";
@@ -6,7 +6,7 @@ import { Answer, contentOf, noteArticle, partsOf, personArticle } from "./turn.j
 const NEAR_END = 120;
 const BESIDE = new Set(["memory", "compaction"]);
 
-/** The events of turns in a list of events that a history read up to `seq` does not hold to their end. */
+/** The events of turns that are not complete in a history read up to `seq`. */
 export function unfinishedFrom(events, seq) {
   let begin = -1;
   for (const [place, frame] of events.entries()) {
@@ -23,8 +23,8 @@ function overlap(some, others) {
 }
 
 /**
- * The part of a history that events of an unfinished turn do not tell again: what came before it, the message that it
- * answers, and what a process that died had already answered to it.
+ * The part of a history that the events of an unfinished turn do not repeat: what came before the turn, the message
+ * that it answers, and what an earlier process had already answered before it ended.
  */
 export function historyBefore(entries, events) {
   const { runs } = events[0].payload;
@@ -35,8 +35,8 @@ export function historyBefore(entries, events) {
 }
 
 /**
- * `who` gives the agent's `name` and `emoji` and whether reasoning is shown. `missing(runs, place)` is asked for the
- * message that a turn answers where it was not sent from here, and hands it to `place`.
+ * `who` has the agent's `name` and `emoji` and whether reasoning is shown. `missing(runs, place)` is called for a turn
+ * whose message was not sent from here; it passes the message to `place`.
  */
 export class Dialogue {
   #root;
@@ -51,7 +51,7 @@ export class Dialogue {
     this.#root = root;
     this.#who = who;
     this.#missing = missing;
-    // Follow the end while the reader is there, and leave the reader in peace elsewhere.
+    // Scroll with new text only while the reader is at the end.
     root.addEventListener("scroll", () => {
       this.#follows = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR_END;
     });
@@ -85,7 +85,7 @@ export class Dialogue {
     this.scrollToEnd();
   }
 
-  /** Show a message that was typed here; returns what tells how it fares. */
+  /** Show a message that was typed here; returns the object that displays its state. */
   addOwn(text) {
     const article = personArticle("You", text);
     const state = make("p", { class: "faint", role: "status" });
@@ -95,14 +95,14 @@ export class Dialogue {
     return new OwnMessage(article, state);
   }
 
-  /** Put a message that was typed here back after the conversation was drawn anew, unless it is there already. */
+  /** Show a message that was typed here again after the conversation was redrawn, unless it is already shown. */
   putBack(own) {
     if (own.run && this.#shown.has(own.run)) return;
     this.#root.append(own.article);
     if (own.run) this.#own.set(own.run, own);
   }
 
-  /** The message was accepted; its turn will name the run. */
+  /** The message was accepted; its turn has this run. */
   noteRun(run, own) {
     own.run = run;
     this.#own.set(run, own);
@@ -112,7 +112,7 @@ export class Dialogue {
     this.#root.append(noteArticle(text, kind));
   }
 
-  /** Show what happened in a turn. Returns the end of a turn, or of a command, and null for everything else. */
+  /** Show an event of a turn. Returns the end of a turn or of a command; null for every other event. */
   apply(runs, event) {
     if (event.type === "turn_started") {
       this.#begin(runs);
@@ -148,7 +148,7 @@ export class Dialogue {
       answer.finish(event);
       this.#answer = null;
     } else if (event.text || event.error) {
-      this.note(event.error || event.text, event.error ? "error" : "note"); // a command has no turn of its own
+      this.note(event.error || event.text, event.error ? "error" : "note"); // a command has no turn
     }
     const own = runs.filter((run) => this.#own.delete(run));
     return { own, isCommand: !answer, text: event.error || event.text || "" };
@@ -182,7 +182,7 @@ export class Dialogue {
       case "notice":
         return answer.notice(event.text);
       default:
-        return undefined; // a newer gateway may tell more
+        return undefined; // a newer gateway may send other events
     }
   }
 
@@ -224,7 +224,7 @@ export class Dialogue {
   }
 }
 
-/** A message that was typed here, until its turn takes over. */
+/** A message that was typed here, until its turn starts. */
 export class OwnMessage {
   run = null;
 
@@ -237,7 +237,7 @@ export class OwnMessage {
     this.state.textContent = text;
   }
 
-  /** It could not be sent; `again` tries once more. */
+  /** The message could not be sent; `again` retries. */
   fail(problem, again) {
     const retry = () => {
       this.tell("");

@@ -1,4 +1,4 @@
-// Building elements. What others wrote goes in as text: nothing on this page parses HTML.
+// Creates elements. Untrusted content is inserted as text: nothing on this page parses HTML.
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 const HARMLESS = new Set(["\n", "\t"]);
@@ -19,7 +19,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A text in which characters that cannot be seen, or that turn the others around, stand as their numbers. */
+/** A text in which invisible and bidirectional control characters are replaced by their code points. */
 export function reveal(text) {
   const shown = document.createDocumentFragment();
   let from = 0;
@@ -33,13 +33,13 @@ export function reveal(text) {
   return shown;
 }
 
-/** One short line of a text, for summaries and lists. */
+/** A text shortened to one line, for summaries and lists. */
 export function shorten(text, most) {
   const line = String(text).slice(0, most * 4).replace(HIDDEN, " ").replace(/\s+/g, " ").trim();
   return line.length > most ? `${line.slice(0, most)}…` : line;
 }
 
-/** The element with an id; the page has every one it asks for. */
+/** The element with an id, which must exist. */
 export function byId(id) {
   return document.getElementById(id);
 }

@@ -1,11 +1,11 @@
-// Signing in: what was typed is kept in this browser's storage, and never becomes part of an address.
+// Signing in: credentials are kept in the browser's storage and are never part of a URL.
 
 import { byId } from "./dom.js";
 
 const KEPT = "retinue.credentials";
 const CODE = /^[a-hj-np-z2-9]{4}-?[a-hj-np-z2-9]{4}$/i;
 
-/** What was kept by an earlier sign-in; empty where there was none. */
+/** The stored credentials; empty if there are none. */
 export function keptCredentials() {
   try {
     return JSON.parse(sessionStorage.getItem(KEPT) ?? localStorage.getItem(KEPT)) ?? {};
@@ -24,7 +24,7 @@ export function forgetCredentials() {
   localStorage.removeItem(KEPT);
 }
 
-/** What a typed secret may be, the likeliest first. */
+/** The kinds of credentials that a typed secret may be, the most likely first. */
 export function readSecret(typed) {
   const secret = typed.trim();
   if (secret.startsWith("rtn_")) return [{ token: secret }];
@@ -33,7 +33,7 @@ export function readSecret(typed) {
   return secret.includes("-") ? [{ pairingCode: secret }] : [{ pairingCode: secret }, plain];
 }
 
-/** The form. `signIn(attempts, stay)` is called with what was typed, or with a wish to be let in; `stop()` ends that. */
+/** The form. `signIn(attempts, stay)` gets the credentials or a pairing request; `stop()` withdraws the request. */
 export class Door {
   #root = byId("door");
   #form = byId("sign-in");
@@ -56,7 +56,7 @@ export class Door {
     byId("asking-stop").addEventListener("click", stop);
   }
 
-  /** The gateway has taken the request; the person compares the code. */
+  /** The gateway accepted the pairing request; the person compares the code. */
   wait(code) {
     this.#form.hidden = true;
     this.#asking.hidden = false;

@@ -1,4 +1,4 @@
-// The link to the gateway: one WebSocket at a time, renewed until it is closed or the gateway says no.
+// The connection to the gateway: one WebSocket at a time, renewed until it is closed or the gateway refuses it.
 
 const PROTOCOL = 1;
 const FIRST_PAUSE = 250;
@@ -6,7 +6,7 @@ const LONGEST_PAUSE = 5_000;
 const PATIENCE = 8_000;
 const REVOKED = 4001;
 
-/** The gateway refused a request, and says why. */
+/** The gateway refused a request; the message is the reason. */
 export class Refusal extends Error {
   constructor(failure) {
     super(failure.message);
@@ -16,12 +16,12 @@ export class Refusal extends Error {
   }
 }
 
-/** The connection ended before the answer came. */
+/** The connection ended before the response arrived. */
 export class LinkLost extends Error {}
 
 /**
- * `listener` has `greeted(hello)`, `heard(event)`, `lost(reason)`, `waits(code)` while the owner must let this device
- * in, and `refused(refusal)`; the last ends the link.
+ * `listener` has `greeted(hello)`, `heard(event)`, `lost(reason)`, `waits(code)` while the owner must approve this
+ * device, and `refused(refusal)`, which ends the link.
  */
 export class Link {
   #credentials;
@@ -47,7 +47,7 @@ export class Link {
     return this.#isUp;
   }
 
-  /** Ask for something; rejects with a `Refusal` or with `LinkLost`. */
+  /** Send a request; rejects with a `Refusal` or with `LinkLost`. */
   call(method, params = {}) {
     if (!this.#isUp) return Promise.reject(new LinkLost("There is no connection to the gateway."));
     return this.#request(method, params);
@@ -87,7 +87,7 @@ export class Link {
       this.#isUp = true;
       this.#listener.greeted(hello);
     } catch (error) {
-      if (!(error instanceof Refusal)) return; // the connection was lost, which is dealt with where it closes
+      if (!(error instanceof Refusal)) return; // the connection was lost, which the close event handles
       if (error.retryable) {
         this.#pause = Math.max(this.#pause, error.retryAfter);
         this.#reason = error.message; // the gateway closes now
@@ -140,7 +140,7 @@ export class Link {
     for (const each of waiting) each.reject(new LinkLost("The connection to the gateway was lost."));
   }
 
-  /** A device that slept may hold a connection that is dead without knowing it. */
+  /** After sleep, a device may have a connection that is dead but not closed. */
   #awake = () => {
     if (this.#ended || document.visibilityState === "hidden") return;
     if (!this.#isUp) {

@@ -1,5 +1,5 @@
-// Markdown as elements. Only what is listed here can come out; links go to the web or to a mailbox, and pictures and
-// HTML stay text. Every scan is bounded, because a text may be made to take long.
+// Renders Markdown as elements. Only the elements listed here are created; links use http, https or mailto, and
+// pictures and HTML stay text. Every scan is bounded, because a text may be crafted to take long.
 
 import { make } from "./dom.js";
 
@@ -19,13 +19,13 @@ const BARE_ADDRESS = /https?:\/\/[^\s<>"`\\^{}|]{1,2000}/y;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
 
-/** A text as block elements. */
+/** Render a text as block elements. */
 export function renderMarkdown(text) {
   if (text.length > MOST_CHARACTERS) return [make("p", { class: "plain" }, text)];
   return renderBlocks(text.replace(/\r\n?/g, "\n").split("\n"), 0);
 }
 
-/** An address that a link may have; null for every other. */
+/** The URL of a link if it is allowed; otherwise null. */
 export function safeAddress(text) {
   if (text.length > LONGEST_ADDRESS) return null;
   try {
@@ -114,7 +114,7 @@ function readList(lines, at, depth) {
   return [make(isOrdered ? "ol" : "ul", { start: start === 1 ? null : start }, ...items), next];
 }
 
-/** The lines of one item without its marker, and where the next begins. */
+/** The lines of one item without its marker, and the position of the next one. */
 function readItem(lines, at, found) {
   const inside = found[1].length + 2;
   const item = [lines[at].slice(found[0].length)];
@@ -134,7 +134,7 @@ function readItem(lines, at, found) {
   return [item, next];
 }
 
-/** A paragraph that is all of an item needs no spacing of its own. */
+/** Unwrap the paragraph if it is the only content of an item, so that it has no extra spacing. */
 function itemContent(lines, depth) {
   const blocks = renderBlocks(lines, depth + 1);
   return blocks[0]?.tagName === "P" ? [...blocks[0].childNodes, ...blocks.slice(1)] : blocks;
@@ -162,7 +162,7 @@ function readParagraph(lines, at, depth) {
   return [make("p", {}, ...renderInline(lines.slice(at, next).join("\n").trim())), next];
 }
 
-/** The words of a block as text and inline elements. */
+/** Render the text of a block as text and inline elements. */
 export function renderInline(text, mayLink = true) {
   return new Inline(text, mayLink).render();
 }
@@ -191,7 +191,7 @@ class Inline {
     return this.#nodes;
   }
 
-  /** Read what begins here; false where it is plain text. */
+  /** Parse the element that starts here; false if it is plain text. */
   #take(character) {
     switch (character) {
       case "\\":
@@ -221,7 +221,7 @@ class Inline {
     this.#from = this.#at;
   }
 
-  /** Put a node in place of the next `length` characters. */
+  /** Replace the next `length` characters by a node. */
   #put(node, length) {
     this.#flush();
     this.#nodes.push(node);
@@ -303,7 +303,7 @@ class Inline {
     if (this.#open.length > MOST_OPEN) this.#open.shift();
   }
 
-  /** Close what an earlier mark opened, as often as there is one; returns how many marks are left over. */
+  /** Close the elements that earlier marks opened; returns the number of unused marks. */
   #close(mark, count) {
     while (count) {
       const place = this.#open.findLastIndex((opener) => opener.mark === mark);
@@ -328,7 +328,7 @@ function link(address, content) {
   return make("a", attributes, ...content);
 }
 
-/** Where runs of backticks are: the length of each, and the places of each length. */
+/** The runs of backticks: the length of each, and the positions for each length. */
 function findTicks(text) {
   const lengths = new Map();
   const places = new Map();
@@ -352,7 +352,7 @@ function matchBrackets(text) {
   return pairs;
 }
 
-/** The address in `(address "title")`, from behind its parenthesis. */
+/** The URL in `(url "title")`, starting after the parenthesis. */
 function readTarget(text, from) {
   let depth = 0;
   for (let at = from; at < text.length && at - from <= LONGEST_ADDRESS; at += 1) {

@@ -1,10 +1,10 @@
-// Messages on their way. Each has a key of its own, so that sending one again after a lost connection says it once.
+// Messages that are being sent. Each has its own key, so that a message that is sent again is processed once.
 
 import { LinkLost } from "./link.js";
 
-const WAITS = "Waits for the connection …";
+const WAITS = "Waiting for the connection …";
 
-/** `link()` is the link of the moment; `accepted({run, own, sessionKey})` is told when a message is kept for good. */
+/** `link()` returns the current link; `accepted({run, own, sessionKey})` is called when a message was stored. */
 export class Outbox {
   #link;
   #accepted;
@@ -24,12 +24,12 @@ export class Outbox {
     this.#track(message);
   }
 
-  /** Send what could not be sent before, in order. */
+  /** Send the messages that could not be sent before, in order. */
   async sendAll() {
     for (const message of [...this.#unsent]) await this.#deliver(message);
   }
 
-  /** What was typed for a session and has no turn yet. */
+  /** The messages to a session that have no turn yet. */
   of(sessionKey) {
     const messages = [...this.#waiting.values(), ...this.#unsent];
     return messages.filter((message) => message.sessionKey === sessionKey).map(({ own }) => own);
@@ -43,7 +43,7 @@ export class Outbox {
     return this.#waiting.has(run) || this.#ended.has(run);
   }
 
-  /** Resolves when no message is between here and the gateway. */
+  /** Resolves when no message is being sent. */
   settled() {
     return Promise.allSettled([...this.#deliveries]);
   }
@@ -52,7 +52,7 @@ export class Outbox {
     for (const run of runs) this.#waiting.get(run)?.own.tell("");
   }
 
-  /** These runs are over; returns the words of one that was sent from here, where one was. */
+  /** These runs ended; returns the text of one that was sent from here, if there is one. */
   ended(runs) {
     let words = "";
     for (const run of runs) {

@@ -15,7 +15,7 @@ const HISTORY = 200;
 const MOST_READ_OUT = 1_000;
 const SETTLE = 150;
 const NOT_KNOWN_YET = "not known yet";
-const FRESH = "The conversation before this one is archived, and a new one has begun.";
+const FRESH = "The previous conversation was archived, and a new one was started.";
 
 class Page {
   #door = new Door((attempts, stay) => this.#signIn(attempts, stay), () => this.#signOut(""));
@@ -101,7 +101,7 @@ class Page {
     this.#door.close();
     byId("room").hidden = false;
     this.#tellState("");
-    this.#composer.bar(this.#may("write") ? "" : "This sign-in may only read.");
+    this.#composer.bar(this.#may("write") ? "" : "This device can only read.");
     await this.#attempting(async () => {
       await this.#link.call("sessions.subscribe", { gateway: true });
       await this.#loadAgents();
@@ -112,7 +112,7 @@ class Page {
     });
   }
 
-  /** Go on where the connection was lost; where events are gone for good, read the conversation again. */
+  /** Resume after a lost connection; if events are no longer available, read the conversation again. */
   async #resume() {
     if (this.#key && !this.#buffer && this.#epoch === this.#hello.epoch) {
       const params = { sessionKey: this.#key, after: this.#seq, epoch: this.#epoch };
@@ -155,7 +155,7 @@ class Page {
     });
   }
 
-  /** A conversation, or the main one where there is none of that name, as when its agent is gone. */
+  /** A conversation, or the main one if there is none of that name, for example because its agent was removed. */
   async #find(key) {
     if (!key) return this.#link.call("sessions.get");
     try {
@@ -187,7 +187,7 @@ class Page {
     this.#composer.focus();
   }
 
-  /** Show answers that came while nobody looked and that no history has, and note all of them as seen. */
+  /** Show missed answers that the history does not contain, and confirm all of them. */
   async #catchUp(entries) {
     if (!this.#may("write")) return;
     const { answers } = await this.#link.call("agent.missed", { sessionKey: this.#key });
@@ -202,7 +202,7 @@ class Page {
     const { sessions } = await this.#link.call("sessions.list", { limit: HISTORY });
     this.#rows = sessions;
     const current = sessions.find((row) => row.key === this.#key);
-    if (current) current.running = this.#isRunning(); // this page knows it sooner
+    if (current) current.running = this.#isRunning(); // this page knows it earlier than the list
     const shown = current || !this.#key ? sessions : [{ key: this.#key, agent: this.#agentId() }, ...sessions];
     this.#pane.show(shown, this.#key, this.#agents.length > 1 ? this.#agents : []);
     if (!current || this.#buffer || this.#dialogue.isRunning) return;
@@ -264,7 +264,7 @@ class Page {
     this.#attempting(() => this.#link.call("chat.abort", { sessionKey: this.#key }));
   }
 
-  /** A turn answers messages that were sent from elsewhere, it seems: find what was asked. */
+  /** A turn answers messages that another client sent: find them in the history. */
   async #findAsked(runs, place) {
     await this.#outbox.settled();
     const key = this.#key;
@@ -288,7 +288,7 @@ class Page {
     if (event === "approvals.changed") this.#attempting(() => this.#loadApprovals());
     if (event === "devices.changed") this.#attempting(() => this.#loadDevices());
     if (event === "config.changed") this.#attempting(() => this.#loadAgents());
-    if (event === "shutdown") this.#tellState(`The gateway ends: ${payload.reason}.`);
+    if (event === "shutdown") this.#tellState(`The gateway is shutting down: ${payload.reason}.`);
   }
 
   #apply(frame) {
@@ -306,7 +306,7 @@ class Page {
     this.#attempting(async () => {
       if (isCommand) {
         this.#lastCommand = text;
-        // A command may have begun a new conversation before the page knew the name of the first.
+        // A command may have started a new conversation before the page knew the key of the first.
         this.#sessionId ||= NOT_KNOWN_YET;
         this.#loadSessionsSoon();
         return;
@@ -316,7 +316,7 @@ class Page {
     });
   }
 
-  /** A conversation that was begun here is called by its first words. */
+  /** Label a conversation that was started here with its first words. */
   async #nameSession(words) {
     const row = this.#rows.find((each) => each.key === this.#key);
     if (!this.#key.includes(`:${OWN_PREFIX}`) || row?.label) return;
@@ -337,14 +337,14 @@ class Page {
     if (!this.#may("approve")) return;
     const asked = ++this.#asked;
     const { approvals } = await this.#link.call("approvals.list");
-    if (asked !== this.#asked) return; // a later list is on its way
-    for (const request of this.#approvals.show(approvals)) this.#announce(`A question for you: ${request.title}`);
+    if (asked !== this.#asked) return; // a later list was requested
+    for (const request of this.#approvals.show(approvals)) this.#announce(`Approval requested: ${request.title}`);
   }
 
   async #loadDevices() {
     if (!this.#may("pair")) return;
     const fresh = this.#devices.show(await this.#link.call("devices.list"), this.#hello);
-    for (const { code } of fresh) this.#announce(`A device asks to be let in: ${code}`);
+    for (const { code } of fresh) this.#announce(`A device requests access: ${code}`);
   }
 
   async #decide(request, verdict) {
@@ -369,7 +369,7 @@ class Page {
     byId("told").textContent = text;
   }
 
-  /** Do something with the gateway; what it refuses is told, and a lost connection is told where it is renewed. */
+  /** Call the gateway and show a refusal; a lost connection is shown by the code that reconnects. */
   async #attempting(act) {
     try {
       await act();

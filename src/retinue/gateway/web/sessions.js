@@ -2,10 +2,10 @@
 
 import { byId, make, shorten } from "./dom.js";
 
-/** How the names of conversations begin that this page made; their first words become their labels. */
+/** Prefix of the conversations that this page created; their first words become their labels. */
 export const OWN_PREFIX = "chat-";
 
-/** What a conversation is called: its label, else the part of its key that tells something. */
+/** The name of a conversation: its label, else the distinctive part of its key. */
 export function sessionName(row) {
   if (row.label) return shorten(row.label, 80);
   const parts = row.key.split(":");
@@ -31,7 +31,7 @@ export class SessionPane {
     });
   }
 
-  /** Draw the list; `agents` is empty where there is only one, and its name would say nothing. */
+  /** Draw the list; `agents` is empty if there is only one, whose name is not shown. */
   show(rows, current, agents) {
     const focused = document.activeElement?.dataset?.key;
     this.#list.replaceChildren(...rows.map((row) => make("li", {}, this.#button(row, current, agents))));

@@ -1,4 +1,4 @@
-// What is said, and what is done for it: a person's message, an answer with its tool calls, a note in between.
+// The parts of a conversation: a person's message, an answer with its tool calls, a notice.
 
 import { make, reveal, shorten } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
@@ -6,20 +6,20 @@ import { renderMarkdown } from "./markdown.js";
 const MOST_SHOWN = 100_000;
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TELLING = ["command", "path", "file_path", "query", "url", "name", "message"];
-const VERDICTS = { "allow-once": "Allowed once", "allow-always": "Allowed for good", deny: "Denied" };
+const VERDICTS = { "allow-once": "Allowed once", "allow-always": "Always allowed", deny: "Denied" };
 
-/** Who says something, as a heading that screen readers can jump to. */
+/** The author, as a heading for screen readers. */
 function speaker(name, emoji) {
   const mark = emoji ? make("span", { "aria-hidden": "true" }, `${emoji} `) : null;
   return make("h2", { class: "speaker" }, mark, make("bdi", {}, name));
 }
 
-/** A message of a person, as it was typed. */
+/** A message of a person, unchanged. */
 export function personArticle(name, text, pictures = []) {
   return make("article", { class: "said person" }, speaker(name), asTyped(text), ...pictures.map(pictureOf));
 }
 
-/** Something that nobody said: the answer to a command, a notice, an error. */
+/** The output of a command, a notice, or an error. */
 export function noteArticle(text, kind = "note") {
   return make("article", { class: kind, role: kind === "error" ? "alert" : null }, asTyped(text));
 }
@@ -34,7 +34,7 @@ function pictureOf({ type, data }) {
   return make("img", { src: source, alt: "Picture", class: "picture" });
 }
 
-/** Text that grows: drawn as Markdown, not more often than drawing it takes time. */
+/** Streamed text, drawn as Markdown; the pause between two draws is at least the time of one. */
 class Prose {
   element = make("div", { class: "prose", dir: "auto" });
   text = "";
@@ -60,7 +60,7 @@ class Prose {
   }
 }
 
-/** Something folded whose content is made when it is opened. */
+/** A collapsed element whose content is created when it is opened. */
 class Fold {
   #body = make("div", { class: "fold-body" });
   #render;
@@ -82,7 +82,7 @@ function preformatted(title, text, label) {
   return [make("h3", {}, title), make("pre", { tabindex: "0", role: "group", "aria-label": label }, reveal(shown))];
 }
 
-/** One tool call: its name and its most telling argument, everything else folded. */
+/** One tool call: its name and main argument; the rest is collapsed. */
 class ToolCall {
   #state = make("span", { class: "tool-state" }, "runs …");
   #call;
@@ -98,7 +98,7 @@ class ToolCall {
     this.element = this.fold.element;
   }
 
-  /** Whether a person is being asked about it. */
+  /** Whether it waits for approval. */
   wait(isAsked) {
     if (!this.#result) this.#state.textContent = isAsked ? "waits for an answer" : "runs …";
   }
@@ -115,7 +115,7 @@ class ToolCall {
     this.fold.refresh();
   }
 
-  /** The turn ended; a call without a result will have none. */
+  /** The turn ended; a call without a result stays without one. */
   abandon() {
     if (!this.#result) this.#state.textContent = "did not end";
   }
@@ -139,7 +139,7 @@ function briefly(values) {
   return name === undefined ? "" : shorten(given[name], 120);
 }
 
-/** The words and pictures in the content of a message, as events and transcripts spell them. */
+/** The text and pictures in the content of a message, in the format of events and transcripts. */
 export function contentOf(parts) {
   const list = partsOf(parts);
   const texts = list.filter((part) => part.type === "text").map((part) => part.text);
@@ -155,9 +155,9 @@ export function partsOf(content) {
   return typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
 }
 
-/** An answer: words, reasoning and calls in the order in which they came. */
+/** An answer: text, reasoning and calls in order of arrival. */
 export class Answer {
-  /** `runs` are the messages that it answers; `isWhole` is false where its beginning was not heard. */
+  /** `runs` are the messages that it answers; `isWhole` is false if its beginning was missed. */
   constructor(name, emoji, { runs, showsThinking, isWhole }) {
     this.element = make("article", { class: "said agent" }, speaker(name, emoji));
     this.runs = runs;
@@ -190,7 +190,7 @@ export class Answer {
     this.thinking.fold.refresh();
   }
 
-  /** One message of the model is complete; where its beginning was not heard, the whole takes its place. */
+  /** One message of the model is complete; if its beginning was missed, the whole message replaces it. */
   closeMessage(content) {
     const whole = contentOf(content).text;
     if (!this.isWhole && whole) {
@@ -244,7 +244,7 @@ export class Answer {
     }
     if (error) this.#add(make("p", { class: "plain problem", role: "alert", dir: "auto" }, error));
     else if (status === "aborted") this.#add(make("p", { class: "faint" }, "Stopped."));
-    else if (this.element.childElementCount < 2) this.#add(make("p", { class: "faint" }, "There was nothing to say."));
+    else if (this.element.childElementCount < 2) this.#add(make("p", { class: "faint" }, "The answer is empty."));
   }
 
   #lastCall(name) {

@@ -1,1 +1,1 @@
-"""Adapters that speak the HTTP APIs of model providers."""
+"""Adapters for the HTTP APIs of model providers."""

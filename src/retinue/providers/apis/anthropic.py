@@ -1,7 +1,7 @@
-"""Anthropic's messages API, spoken directly over HTTP.
+"""Anthropic's messages API over plain HTTP.
 
-The official SDK costs a second of processor time and 73 MB to import for what is one request and six kinds of event;
-`docs/decisions/0002-thin-adapters.md` tells the whole story.
+Importing the official SDK costs a second of processor time and 73 MB, for one request and six kinds of event; see
+`docs/decisions/0002-thin-adapters.md`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ODD_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Anthropic(HttpAdapter):
-    """A provider that speaks the messages API."""
+    """A provider that uses the messages API."""
 
     async def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
@@ -72,7 +72,7 @@ class Anthropic(HttpAdapter):
         from httpx2 import EventSource
 
         body = to_body(messages_body(request, self._endpoint))
-        headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_door(credential)}
+        headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_auth_headers(credential)}
         url = f"{self._endpoint.base_url}/v1/messages"
         async with self._connect().stream("POST", url, content=body, headers=headers) as response:
             await check_status(response, credential)
@@ -86,11 +86,11 @@ class Anthropic(HttpAdapter):
                 if draft.stop is not None and data.get("type") == "message_stop":
                     await read_to_end(events)
                     return
-        # A stream that stopped before `message_stop` is not an answer, even if a stop reason had arrived.
+        # A stream that ended before `message_stop` is incomplete, even if a stop reason had arrived.
         draft.stop = None
 
 
-def _door(credential: Credential | None) -> dict[str, str]:
+def _auth_headers(credential: Credential | None) -> dict[str, str]:
     if credential is None:
         return {}
     if credential.kind == "token":
@@ -99,17 +99,17 @@ def _door(credential: Credential | None) -> dict[str, str]:
 
 
 def messages_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    """The request as JSON: fixed things first, the conversation last.
+    """Return the request as JSON: constant parts first, the conversation last.
 
-    Cache markers stand on the last tool, the stable system block and the last user message. They are the one thing
-    that moves between two requests of a session; the provider does not count them as content.
+    Cache markers are on the last tool, the stable system block and the last user message. Only they move between two
+    requests of a session; the provider does not count them as content.
     """
     info = endpoint.describe(request.model)
     marker = _MARKERS[request.cache]
     body: dict[str, Any] = {"model": request.model.model, "stream": True}
     thinking = _thinking(request) if info.reasoning else {}
     budget = thinking.get("thinking", {}).get("budget_tokens", 0)
-    # A budget counts towards the limit, so a small limit grows by it as far as the model allows.
+    # The budget counts towards the limit, so a small limit is raised by it as far as the model allows.
     body["max_tokens"] = min((request.max_output or info.max_output) + budget, max(info.max_output, budget + 1))
     body |= thinking
     if not thinking and not _is_adaptive(request.model.model):
@@ -138,13 +138,13 @@ def _thinking(request: ModelRequest) -> dict[str, Any]:
 
 
 def _is_adaptive(model: str) -> bool:
-    """Whether the model sets its own thinking budget: from version 4.6 on it does, and refuses sampling settings."""
+    """Return whether the model sets its own thinking budget: from version 4.6 on, and it refuses sampling settings."""
     found = _VERSION.search(model)
     return found is not None and (int(found[1]), int(found[2] or 0)) >= (4, 6)
 
 
 def _conversation(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    """The messages; results of calls made together are one user message, as the API demands."""
+    """Return the messages; results of parallel calls are one user message, as the API requires."""
     results: list[dict[str, Any]] = []
     for message in request.messages:
         if isinstance(message, ToolResult):
@@ -166,9 +166,9 @@ def _wire(message: UserMessage | AssistantMessage, provider: str) -> Iterator[di
             yield {"role": "user", "content": blocks or [{"type": "text", "text": NO_TEXT}]}
         case AssistantMessage():
             own = message.model.startswith(f"{provider}/")
-            said = [block for part in message.content if (block := _said(part, own=own)) is not None]
-            if said:
-                yield {"role": "assistant", "content": said}
+            blocks = [block for part in message.content if (block := _answer_block(part, own=own)) is not None]
+            if blocks:
+                yield {"role": "assistant", "content": blocks}
         case _:
             assert_never(message)
 
@@ -191,8 +191,8 @@ def _result(result: ToolResult) -> dict[str, Any]:
     return block | ({"is_error": True} if result.is_error else {})
 
 
-def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
-    """One block of an answer. Thinking goes back only to the provider that signed it."""
+def _answer_block(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
+    """Return one block of an answer. Reasoning is sent back only to the provider that signed it."""
     match part:
         case Text(text):
             return {"type": "text", "text": text} if text.strip() else None
@@ -209,12 +209,12 @@ def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | No
 
 
 def _plain_id(call_id: str) -> str:
-    """A call id in the letters that the API allows; ids of other providers may hold more."""
+    """Return a call id with the characters that the API allows; ids of other providers may contain others."""
     return _ODD_ID.sub("_", call_id)
 
 
 def _mark_last(messages: list[dict[str, Any]], marker: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Put the cache marker on the last user message."""
+    """Set the cache marker on the last user message."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if message["role"] == "user":
@@ -225,7 +225,7 @@ def _mark_last(messages: list[dict[str, Any]], marker: Mapping[str, Any]) -> lis
 
 
 def read_event(event: Mapping[str, Any], draft: Draft) -> Delta | None:
-    """Take one event of a streamed answer into the draft."""
+    """Add one event of a streamed answer to the draft."""
     match event.get("type"):
         case "message_start":
             draft.usage = _usage(event["message"].get("usage") or {}, Usage())
@@ -251,7 +251,7 @@ def _open_block(block: Mapping[str, Any], key: object, draft: Draft) -> Delta | 
         case "redacted_thinking":
             draft.redact(str(block.get("data") or ""))
         case "tool_use":
-            # The arguments follow in pieces, except from servers that have them all at once.
+            # The arguments follow in pieces, but some servers send them all at once.
             whole = to_json(block["input"]) if block.get("input") else ""
             return draft.call(
                 key, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=whole
@@ -273,7 +273,7 @@ def _extend_block(delta: Mapping[str, Any], key: object, draft: Draft) -> Delta 
 
 
 def _usage(usage: Mapping[str, Any], before: Usage) -> Usage:
-    """Token counts; the closing event repeats some of those of the opening one and is right about the output."""
+    """Return the token counts; the closing event repeats some of the opening one and has the correct output count."""
     return Usage(
         whole_number(usage.get("input_tokens")) or before.input,
         whole_number(usage.get("output_tokens")) or before.output,

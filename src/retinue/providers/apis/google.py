@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from google.genai import Client, types
 
 API_VERSION = "v1beta"
-# Gemini 3 refuses a call of its current turn without a signature; this documented value stands in for calls that
-# another model made.
-FOREIGN_CALL = b"skip_thought_signature_validator"
+# Gemini 3 refuses a call of its current turn without a signature; this documented value is used for calls of
+# another model.
+FOREIGN_CALL_SIGNATURE = b"skip_thought_signature_validator"
 
 _BUDGETS = {
     ReasoningEffort.MINIMAL: 512,
@@ -49,13 +49,13 @@ _VERSION = re.compile(r"\A(.*?)/(v\d+(?:alpha|beta)?\d*)\Z")
 
 
 class Google(HttpAdapter):
-    """A provider that speaks Gemini's generative API."""
+    """A provider that uses Gemini's generative API."""
 
     async def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
-        # The SDK's streams nest so deeply that closing the outer one leaves the connection open until the garbage
-        # collector comes by; a client for each call closes it at once.
+        # The SDK's streams are nested so deeply that closing the outer one leaves the connection open until garbage
+        # collection; one client per call closes it at once.
         client = open_client(self._endpoint.timeouts, self._endpoint.headers)
         async with client:
             sdk = self._open_sdk(credential, client)
@@ -104,7 +104,7 @@ async def _ask(
 
 
 def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    """Everything but the conversation."""
+    """Return everything but the conversation."""
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     system = "\n\n".join(block for block in (request.stable, request.session) if block)
     if system:
@@ -130,7 +130,7 @@ def _depth(request: ModelRequest) -> dict[str, Any]:
 
 
 def contents_of(request: ModelRequest) -> list[dict[str, Any]]:
-    """The conversation; results of calls made together are one turn of the user."""
+    """Return the conversation; results of parallel calls are one user turn."""
     out: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
     for message in request.messages:
@@ -145,7 +145,7 @@ def contents_of(request: ModelRequest) -> list[dict[str, Any]]:
                 lead = [{"text": message.preface}] if message.preface else []
                 out.append({"role": "user", "parts": [*lead, *_parts(message.content)] or [{"text": NO_TEXT}]})
             case AssistantMessage():
-                if parts := list(_said(message, request)):
+                if parts := list(_answer_parts(message, request)):
                     out.append({"role": "model", "parts": parts})
             case _:
                 assert_never(message)
@@ -169,7 +169,7 @@ def _result(result: ToolResult) -> Iterator[dict[str, Any]]:
     yield from _parts(tuple(part for part in result.content if isinstance(part, Image)))
 
 
-def _said(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str, Any]]:
+def _answer_parts(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str, Any]]:
     own = message.model.startswith(f"{request.model.provider}/")
     first_call = next(iter(message.calls), None)
     for part in message.content:
@@ -183,7 +183,7 @@ def _said(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str
                 call = {"function_call": {"id": part.id, "name": part.name, "args": dict(part.arguments)}}
                 signature = _bytes(part.signature) if own and part.signature else b""
                 if not own and part is first_call and request.model.model.startswith("gemini-3"):
-                    signature = FOREIGN_CALL
+                    signature = FOREIGN_CALL_SIGNATURE
                 yield call | ({"thought_signature": signature} if signature else {})
             case _:
                 assert_never(part)
@@ -197,7 +197,7 @@ def _bytes(text: str) -> bytes:
 
 
 def read_chunk(chunk: types.GenerateContentResponse, draft: Draft) -> Iterator[Delta]:
-    """Take one piece of a streamed answer into the draft."""
+    """Add one chunk of a streamed answer to the draft."""
     if usage := chunk.usage_metadata:
         prompt = whole_number(usage.prompt_token_count)
         cached = min(whole_number(usage.cached_content_token_count), prompt)

@@ -1,4 +1,4 @@
-"""What the adapters that speak HTTP share: one client, and the stream's contract."""
+"""The base of the HTTP adapters: one client, and the contract of streams."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from retinue.providers.stream import Delta, Draft, deliver
 if TYPE_CHECKING:
     import httpx2
 
-PARTING_SECONDS = 0.1
+DRAIN_SECONDS = 0.1
 NO_TEXT = "(no text)"
-"""Stands where a message has no words: providers refuse empty ones."""
+"""The placeholder for a message without text: providers refuse empty ones."""
 
 
 def sampling(request: ModelRequest) -> dict[str, float]:
-    """How freely the model chooses its words, under the names that most protocols have for it."""
+    """Return the sampling options (temperature, top_p) under the names that most protocols use."""
     wanted = {"temperature": request.temperature, "top_p": request.top_p}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
 async def check_status(response: httpx2.Response, credential: Credential | None) -> None:
-    """Raise `CallFailed` with what the endpoint says, where it refuses the request."""
+    """Raise `CallFailed` with the endpoint's message if it refuses the request."""
     if not response.is_success:
         text = (await response.aread()).decode("utf-8", "replace")
         raise failure_from_response(
@@ -39,14 +39,14 @@ async def check_status(response: httpx2.Response, credential: Credential | None)
 
 
 async def read_to_end(events: AsyncIterator[object]) -> None:
-    """Read what may follow the last word of an answer, so that its connection can serve the next request too.
+    """Read the rest of the body after the answer, so that its connection can be reused.
 
-    That is the end of the body, which comes with the last word. A server that keeps the connection open is not
-    waited for, and whatever happens to the connection, the answer is there.
+    Usually that is the end of the body, which has already arrived. A server that keeps the connection open is not
+    waited for, and errors are ignored because the answer is complete.
     """
     import httpx2
 
-    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(PARTING_SECONDS):
+    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(DRAIN_SECONDS):
         async for _ in events:
             pass
 
@@ -80,7 +80,7 @@ class HttpAdapter(ABC):
     def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
-        """Send the request and take the answer into the draft; raises on any failure."""
+        """Send the request and add the answer to the draft; raise on any failure."""
 
     def _connect(self) -> httpx2.AsyncClient:
         from retinue.providers.http_client import open_client

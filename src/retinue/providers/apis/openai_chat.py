@@ -1,6 +1,6 @@
-"""The chat-completions format: requests into its JSON, its chunks into a draft.
+"""The chat-completions format: converts requests to its JSON, and its chunks to a draft.
 
-OpenAI's endpoint, everything compatible with it, and the embedded model all speak it.
+OpenAI's endpoint, compatible endpoints and the embedded model use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STOPS = {
 
 
 def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """The whole conversation; a message is spelt the same way in every request that holds it."""
+    """Return the whole conversation; a message has the same form in every request that contains it."""
     system = "\n\n".join(block for block in (request.stable, request.session) if block)
     out: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     pictures: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def _picture(image: Image) -> dict[str, Any]:
 
 
 def _pictures(result: ToolResult) -> list[dict[str, Any]]:
-    """The pictures of a tool result: tool messages hold only text, so they follow as a user message."""
+    """Return the images of a tool result as a user message: tool messages contain only text."""
     found = [_picture(part) for part in result.content if isinstance(part, Image)]
     label = {"type": "text", "text": f"Images returned by {result.tool} ({result.call_id}):"}
     return [label, *found] if found else []
@@ -101,7 +101,7 @@ def chat_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
-    """Take one chunk of a streamed answer, or a whole one, into the draft; raises where it is an error or neither."""
+    """Add a chunk of a streamed answer, or a whole answer, to the draft; raise if it is an error or invalid."""
     if not isinstance(chunk, Mapping):
         raise TypeError("a chunk must be an object")
     if chunk.get("error"):
@@ -116,7 +116,7 @@ def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
 
 def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
     pieces: list[Delta | None] = []
-    # Servers name the reasoning in two ways; one that sends both means the same words.
+    # Servers use two names for the reasoning; one that sends both repeats the same text.
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
         pieces.append(draft.think(str(reasoning)))
     pieces += _read_content(delta.get("content") or delta.get("refusal"), draft)
@@ -128,7 +128,7 @@ def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
                 position if index is None else index,
                 call_id=str(call.get("id") or ""),
                 name=str(function.get("name") or ""),
-                # Some servers give the object itself and not its text.
+                # Some servers send the object itself instead of its text.
                 arguments=arguments if isinstance(arguments, str) else to_json(arguments),
             )
         )
@@ -136,7 +136,7 @@ def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
 
 
 def _read_content(content: object, draft: Draft) -> Iterator[Delta | None]:
-    """Words, or a list of parts as Mistral's reasoning models send it, whose thoughts are lists of parts again."""
+    """Read text, or a list of parts as Mistral's reasoning models send it, with nested lists for reasoning."""
     match content:
         case str():
             yield draft.say(content)
@@ -159,7 +159,7 @@ def _words(thought: object) -> str:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """Token counts; the prompt's count includes what the cache gave, ours does not."""
+    """Return the token counts; the prompt's count includes cached tokens, ours does not."""
     prompt = whole_number(usage.get("prompt_tokens"))
     cached = whole_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
     cached = min(cached or whole_number(usage.get("prompt_cache_hit_tokens")), prompt)
@@ -167,7 +167,7 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
 
 
 class OpenAIChat(HttpAdapter):
-    """A provider that speaks chat completions."""
+    """A provider that uses chat completions."""
 
     async def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
@@ -180,7 +180,7 @@ class OpenAIChat(HttpAdapter):
 
 
 def chat_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    """The request as JSON; what varies within a session stands behind what does not, and the messages last."""
+    """Return the request as JSON; parts that vary within a session follow the constant parts, the messages are last."""
     own = is_openai(endpoint)
     compat = endpoint.compat_of(request.model.model)
     reasoning = endpoint.describe(request.model).reasoning

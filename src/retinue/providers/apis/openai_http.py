@@ -1,6 +1,6 @@
-"""What OpenAI's two APIs share: how a request is sent, and how its answer is read.
+"""Requests and responses that OpenAI's two APIs share.
 
-Spoken directly over HTTP, as every adapter here does but one: `docs/decisions/0002-thin-adapters.md` tells why.
+It uses plain HTTP, as all adapters except one: see `docs/decisions/0002-thin-adapters.md`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import httpx2
 
 END = "[DONE]"
-UNSAID = ("", "text/plain")
-"""What compatible servers that stream call it where they do not say what it is."""
+UNKNOWN_CONTENT_TYPES = ("", "text/plain")
+"""The assumed content type if a streaming server states none."""
 EFFORTS = {
     ReasoningEffort.MINIMAL: "minimal",
     ReasoningEffort.LOW: "low",
@@ -34,12 +34,12 @@ EFFORTS = {
 
 
 def is_openai(endpoint: Endpoint) -> bool:
-    """Whether the endpoint is OpenAI's own, where everything that the API documents may be used."""
+    """Return whether the endpoint is OpenAI's own, which supports all documented features."""
     return urlsplit(endpoint.base_url).hostname == "api.openai.com"
 
 
 def cache_fields(request: ModelRequest, compat: CompatSettings, *, own: bool) -> dict[str, str]:
-    """What a request says about the provider's cache; only OpenAI's `own` endpoint is asked to keep it for a day."""
+    """Return the cache fields of a request; only OpenAI's `own` endpoint supports 24-hour retention."""
     accepted = own if compat.prompt_cache_key is None else compat.prompt_cache_key
     if not request.cache_key or not accepted or request.cache is CacheRetention.NONE:
         return {}
@@ -50,7 +50,7 @@ def cache_fields(request: ModelRequest, compat: CompatSettings, *, own: bool) ->
 def post_stream(
     endpoint: Endpoint, credential: Credential | None, client: httpx2.AsyncClient, path: str, body: dict[str, Any]
 ) -> AbstractAsyncContextManager[httpx2.Response]:
-    """Send a request while the block runs; `read_pieces` reads its answer."""
+    """Send a request while the block runs; `read_pieces` reads its response."""
     headers = {"content-type": "application/json"}
     if credential is not None:
         headers["authorization"] = f"Bearer {credential.secret}"
@@ -60,18 +60,18 @@ def post_stream(
 
 
 async def read_pieces(response: httpx2.Response, credential: Credential | None) -> AsyncGenerator[object, None]:
-    """The pieces of an answer. One that is not streamed, whether or not that was asked for, is one piece."""
+    """Yield the chunks of a response. A response that is not streamed is one chunk."""
     await check_status(response, credential)
     secret = credential.secret if credential else None
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in UNSAID:
+    if kind in UNKNOWN_CONTENT_TYPES:
         response.headers["content-type"] = "text/event-stream"
     if kind == "application/json":
         yield _read(await response.aread(), secret)
         return
     from httpx2 import EventSource
 
-    # A last event repeats the whole answer; how long it may be is decided where all bodies are measured.
+    # The last event repeats the whole answer; its size is limited by `BodyLimits`.
     events = aiter(EventSource(response, max_event_size=None))
     async for event in events:
         if event.data.startswith(END):
@@ -81,7 +81,7 @@ async def read_pieces(response: httpx2.Response, credential: Credential | None) 
 
 
 def _read(data: str | bytes, secret: str | None) -> object:
-    """One piece; raises where it is a complaint, which also comes with a good status."""
+    """Parse one chunk; raise if it is an error, which can also arrive with status 200."""
     found = json.loads(data)
     if isinstance(found, Mapping) and found.get("error"):
         raise failure_from_response(None, to_json({"error": found["error"]}), secret=secret)

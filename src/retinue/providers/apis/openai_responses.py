@@ -1,4 +1,4 @@
-"""OpenAI's responses API. Nothing is kept on OpenAI's side: every request carries the whole conversation."""
+"""OpenAI's responses API. Nothing is stored at OpenAI: every request contains the whole conversation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
 
 class OpenAIResponses(HttpAdapter):
-    """A provider that speaks the responses API."""
+    """A provider that uses the responses API."""
 
     async def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
@@ -40,7 +40,7 @@ class OpenAIResponses(HttpAdapter):
 
 
 def responses_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    """The request as JSON, with the conversation last."""
+    """Return the request as JSON, with the conversation last."""
     own = is_openai(endpoint)
     compat = endpoint.compat_of(request.model.model)
     reasoning = endpoint.describe(request.model).reasoning
@@ -81,7 +81,7 @@ def _items(message: Message, provider: str) -> Iterator[dict[str, Any]]:
         case AssistantMessage():
             own = message.model.startswith(f"{provider}/")
             for part in message.content:
-                if (item := _said(part, own=own)) is not None:
+                if (item := _answer_item(part, own=own)) is not None:
                     yield item
         case ToolResult():
             has_picture = any(isinstance(part, Image) for part in message.content)
@@ -102,7 +102,7 @@ def _inputs(content: tuple[Text | Image, ...]) -> list[dict[str, Any]]:
     return parts
 
 
-def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
+def _answer_item(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
     match part:
         case Text(text):
             content = [{"type": "output_text", "text": text}]
@@ -120,7 +120,7 @@ def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | No
 
 
 def _pack(item: Mapping[str, Any]) -> str:
-    """What OpenAI wants back of a reasoning item, as one signature."""
+    """Return the fields of a reasoning item that OpenAI requires back, as one signature."""
     return to_json({"id": item.get("id"), "encrypted_content": item.get("encrypted_content")})
 
 
@@ -133,7 +133,7 @@ def _unpack(signature: str) -> dict[str, Any]:
 
 
 def read_event(event: object, draft: Draft) -> Delta | None:
-    """Take one event of a streamed answer into the draft."""
+    """Add one event of a streamed answer to the draft."""
     if not isinstance(event, Mapping):
         raise TypeError("an event must be an object")
     match event.get("type"):
@@ -172,7 +172,7 @@ def _close_item(event: Mapping[str, Any], draft: Draft) -> Delta | None:
     if item.get("type") == "reasoning" and item.get("encrypted_content"):
         draft.sign(_pack(item), key)
     if item.get("type") == "function_call" and not draft.has_arguments(key):
-        # Compatible servers may leave the pieces out and give only the whole.
+        # Compatible servers may omit the deltas and send only the complete item.
         return draft.call(key, arguments=str(item.get("arguments") or ""))
     return None
 

@@ -1,4 +1,4 @@
-"""How long a credential rests after a failure: pure arithmetic over what happened before."""
+"""Cooldowns of credentials after failures, computed from earlier failures."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from msgspec import Struct
 from retinue.core.model import Failure
 from retinue.providers.settings import CooldownSettings
 
-SHORT_RESTS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
+SHORT_COOLDOWNS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
 
-# These say something about the request or the answer and nothing about the credential: one bad session must not
-# close the door for the others.
-BLAMELESS = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
+# These failures concern the request or the answer, not the credential: one bad session must not
+# block the others.
+NO_COOLDOWN = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
 
 
 class Cooldown(Struct, frozen=True):
-    """One credential rests for one model, for one reason."""
+    """The cooldown of one credential for one model and one reason."""
 
     model: str
     reason: Failure
@@ -26,7 +26,7 @@ class Cooldown(Struct, frozen=True):
     failed_at: datetime
 
     def holds(self, now: datetime) -> bool:
-        """Whether the rest is not over; one that begins in the future was noted by a clock that went wrong."""
+        """Return whether the cooldown is active; one that starts in the future was recorded with a wrong clock."""
         return self.failed_at <= now < self.until
 
 
@@ -38,18 +38,18 @@ def next_cooldown(
     settings: CooldownSettings,
     retry_after: float | None = None,
 ) -> Cooldown | None:
-    """The rest that a failure causes, longer each time; None where the credential is not to blame."""
-    if reason in BLAMELESS:
+    """Return the cooldown after a failure, longer each time; None if the failure does not concern the credential."""
+    if reason in NO_COOLDOWN:
         return None
     window = timedelta(hours=settings.failure_window_hours)
     count = previous.count + 1 if previous and now - previous.failed_at <= window else 1
-    rest = _rest(reason, count, settings)
+    duration = _duration(reason, count, settings)
     if retry_after is not None:
-        rest = max(rest, timedelta(seconds=retry_after))
-    return Cooldown(model, reason, now + rest, count, now)
+        duration = max(duration, timedelta(seconds=retry_after))
+    return Cooldown(model, reason, now + duration, count, now)
 
 
-def _rest(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
+def _duration(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
     match reason:
         case Failure.BILLING:
             first, longest = (
@@ -60,6 +60,6 @@ def _rest(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
             first = timedelta(minutes=settings.auth_backoff_minutes)
             longest = timedelta(minutes=settings.auth_max_minutes)
         case _:
-            return SHORT_RESTS[min(count, len(SHORT_RESTS)) - 1]
+            return SHORT_COOLDOWNS[min(count, len(SHORT_COOLDOWNS)) - 1]
     doubled: int = 2 ** min(count - 1, 16)
     return min(first * doubled, longest)

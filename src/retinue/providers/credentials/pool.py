@@ -1,4 +1,4 @@
-"""Which credential speaks for a provider now: order, rotation, rest."""
+"""The credential pool: order, rotation and cooldowns of a provider's credentials."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.security.secrets import EnvSecret, Secrets
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-USE_WORTH_WRITING = timedelta(minutes=1)
-"""The order needs the last use only roughly; writing it down at every call would cost a disk flush each time."""
+LAST_USED_RESOLUTION = timedelta(minutes=1)
+"""The order needs the last use only roughly; recording every call would cost a disk flush each time."""
 
-_NEARNESS: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
+_PRECEDENCE: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
 
 
 class AuthRules(Struct, frozen=True):
-    """What the configuration says about credentials."""
+    """The configured credentials and their order."""
 
     auth: AuthSettings
     models: ModelsSettings
 
 
 class CredentialPool:
-    """One agent's credentials. The main agent's stand behind its own, then the configuration's, then the environment's.
+    """One agent's credentials, then the main agent's, the configuration's and the environment's.
 
-    How each has fared is kept in the agent's own file, also for profiles it only borrows.
+    The usage of each is stored in the agent's own file, also for profiles of the main agent.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CredentialPool:
         self._used: dict[str, datetime] = {}
 
     def profiles(self, provider: str) -> tuple[Profile, ...]:
-        """The profiles of a provider in the order they should be tried, rested or not."""
+        """Return the profiles of a provider in the order to try, including those in cooldown."""
         provider = canonical_provider(provider)
         found: dict[str, Profile] = {}
         for profile in self._all():
@@ -68,19 +68,19 @@ class CredentialPool:
 
         def place(profile: Profile) -> tuple[bool, int, int, datetime]:
             named = wanted.index(profile.id) if profile.id in wanted else len(wanted)
-            return profile.is_expired(now), named, _NEARNESS[profile.origin], self._last_used(profile, records)
+            return profile.is_expired(now), named, _PRECEDENCE[profile.origin], self._last_used(profile, records)
 
         return tuple(sorted(found.values(), key=place))
 
-    def resting_until(self, profile: Profile, model: str) -> datetime | None:
-        """When a resting credential may be used again; None where it may be used now."""
+    def cooldown_until(self, profile: Profile, model: str) -> datetime | None:
+        """Return when a credential's cooldown ends; None if it may be used now."""
         now = self._clock.now()
         record = self._own.records().get(profile.id, ProfileUsage())
-        ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.holds(now)]
+        ends = [cooldown.until for cooldown in record.cooldowns if cooldown.model == model and cooldown.holds(now)]
         return max(ends, default=None)
 
     async def open(self, profile: Profile) -> Credential:
-        """The credential itself; raises `ConfigError` where the secret cannot be had."""
+        """Return the credential; raise `ConfigError` if the secret is not available."""
         if isinstance(profile.secret, (str, EnvSecret)):
             secret = self._secrets.resolve(profile.secret)
         else:
@@ -88,22 +88,22 @@ class CredentialPool:
         return Credential(profile.id, secret, profile.kind)
 
     def succeeded(self, profile: Profile, model: str) -> None:
-        """Note a good call: what was held against the credential for this model is forgotten."""
+        """Record a successful call: the credential's failures for this model are cleared."""
         now = self._clock.now()
         before = self._own.records().get(profile.id, ProfileUsage())
         self._used[profile.id] = now
-        kept = tuple(rest for rest in before.cooldowns if rest.model != model)
-        stale = before.last_used is None or now - before.last_used >= USE_WORTH_WRITING
+        kept = tuple(cooldown for cooldown in before.cooldowns if cooldown.model != model)
+        stale = before.last_used is None or now - before.last_used >= LAST_USED_RESOLUTION
         if stale or kept != before.cooldowns:
             self._own.update_record(profile.id, lambda record: replace(record, last_used=now, cooldowns=kept))
 
     def failed(self, profile: Profile, model: str, failure: ModelFailed) -> None:
-        """Note a bad call, and let the credential rest for this model where it is to blame."""
+        """Record a failed call, and start a cooldown for this model if the failure concerns the credential."""
         now = self._clock.now()
         if failure.reason is Failure.AUTH:
             self._secrets.forget(profile.secret)
 
-        def rest(record: ProfileUsage) -> ProfileUsage:
+        def cooldown(record: ProfileUsage) -> ProfileUsage:
             same = [old for old in record.cooldowns if (old.model, old.reason) == (model, failure.reason)]
             settings = self._rules.auth.cooldowns
             previous = same[0] if same else None
@@ -112,11 +112,11 @@ class CredentialPool:
             return replace(record, cooldowns=(*others, new)) if new else record
 
         if next_cooldown(None, model, failure.reason, now, self._rules.auth.cooldowns) is not None:
-            self._own.update_record(profile.id, rest)
+            self._own.update_record(profile.id, cooldown)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for people about credential files that cannot be used."""
+        """Return messages about credential files that cannot be used."""
         return (*self._own.notes, *(self._main.notes if self._main else ()))
 
     def add(self, profile: Profile) -> None:
@@ -126,13 +126,13 @@ class CredentialPool:
         return self._own.remove(profile_id)
 
     def listed(self) -> tuple[ProfileSummary, ...]:
-        """Every profile this agent could use, without its key."""
+        """Return every profile this agent could use, without its key."""
         records = self._own.records()
         now = self._clock.now()
         return tuple(summarise(profile, records.get(profile.id, ProfileUsage()), now) for profile in self._all())
 
-    def how_to_add(self, provider: str) -> str:
-        """What to do where a provider has no credential."""
+    def describe_how_to_add(self, provider: str) -> str:
+        """Describe how to add a credential for a provider."""
         vendor = find_vendor(provider)
         variable = f"Set {vendor.variables[0]}, or run" if vendor and vendor.variables else "Run"
         return f"{variable}: retinue models auth add {provider}"

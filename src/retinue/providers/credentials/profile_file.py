@@ -1,7 +1,6 @@
-"""Auth profiles on disk: who may speak to which provider, and how each has fared.
+"""Auth profiles on disk: the credentials of an agent, and their usage.
 
-`auth-profiles.json` belongs to one agent and is readable by its owner alone. What the file holds beyond what is
-understood here stays in it.
+`auth-profiles.json` belongs to one agent and is readable only by its owner. Unknown keys of the file are preserved.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9._-]*:[^\s:][^\s]{0,127}")
 
 
 class Profile(Struct, frozen=True):
-    """A way to prove who is asking, without the proof itself being visible."""
+    """A credential and its name; the secret itself is not shown."""
 
     id: str
     provider: str
@@ -54,14 +53,14 @@ class Profile(Struct, frozen=True):
 
 
 class ProfileUsage(Struct, frozen=True):
-    """How a profile has fared."""
+    """The usage of a profile."""
 
     last_used: datetime | None = None
     cooldowns: tuple[Cooldown, ...] = ()
 
 
 class ProfileSummary(Struct, frozen=True):
-    """A profile as people may see it: never with the key."""
+    """A profile for display, never with the key."""
 
     id: str
     provider: str
@@ -70,7 +69,7 @@ class ProfileSummary(Struct, frozen=True):
     origin: Origin
     expires: datetime | None
     last_used: datetime | None
-    resting: tuple[Cooldown, ...]
+    active_cooldowns: tuple[Cooldown, ...]
 
 
 class ProfileFile:
@@ -79,11 +78,11 @@ class ProfileFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self.notes: list[str] = []
-        """Sentences for people about a file that could not be used, and what was done with it."""
+        """Messages about a file that could not be used, and what was done with it."""
         self._seen: tuple[Stamp, dict[str, Any]] = None, {}
 
     def profiles(self, origin: Origin = "agent") -> tuple[Profile, ...]:
-        """The profiles in the file; entries that cannot be understood are left out and reported."""
+        """Return the profiles in the file; invalid entries are skipped and logged."""
         found = []
         for profile_id, entry in _mapping(self._look().get("profiles")).items():
             try:
@@ -97,15 +96,17 @@ class ProfileFile:
         return {profile_id: _read_record(entry) for profile_id, entry in stats.items()}
 
     def add(self, profile: Profile) -> None:
-        """Add or replace a profile; what was held against an old one of that name is forgotten."""
+        """Add or replace a profile; the failures of a replaced one are cleared."""
         if not _ID.fullmatch(profile.id):
-            raise UsageError(f"'{profile.id}' is not a profile id. It looks like 'openai:work': provider, colon, name.")
+            raise UsageError(
+                f"'{profile.id}' is not a valid profile id. Use provider, colon and name, such as 'openai:work'."
+            )
         with self._changing() as content:
             content.setdefault("profiles", {})[profile.id] = _write_profile(profile)
             _mapping(content.get("usageStats")).pop(profile.id, None)
 
     def remove(self, profile_id: str) -> bool:
-        """Remove a profile; False where there was none."""
+        """Remove a profile; return False if it does not exist."""
         with self._changing() as content:
             _mapping(content.get("usageStats")).pop(profile_id, None)
             return _mapping(content.get("profiles")).pop(profile_id, None) is not None
@@ -114,12 +115,12 @@ class ProfileFile:
         with self._changing() as content:
             stats = content.setdefault("usageStats", {})
             record = change(_read_record(stats.get(profile_id)))
-            # Keys that another program keeps beside ours stay.
+            # Keys that another program stores in the file are preserved.
             stats[profile_id] = _mapping(stats.get(profile_id)) | _write_record(record)
         return record
 
     def _look(self) -> dict[str, Any]:
-        """What is in the file, read again where it changed; every request looks several times. Not to be changed."""
+        """Return the file's content, read again only if it changed; callers must not modify it."""
         stamp = stamp_path(self.path)
         if stamp != self._seen[0]:
             self._seen = stamp, self._load()
@@ -137,13 +138,13 @@ class ProfileFile:
             problem = f"it cannot be read: {error.strerror}"
         except (ValueError, RecursionError):
             problem = "it is not valid JSON"
-        self._note(
-            f"The credentials in {self.path} are not used: {problem}. Mend the file, or move it away and add them "
+        self._add_note(
+            f"The credentials in {self.path} are not used: {problem}. Fix the file, or move it away and add them "
             "again with `retinue models auth add`."
         )
         return {}
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         if text not in self.notes:
             log.warning(text)
             self.notes.append(text)
@@ -151,7 +152,7 @@ class ProfileFile:
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         make_private_dir(self.path.parent)
-        # The folder itself carries the lock: it dies with the process and leaves no file behind.
+        # The lock is on the folder itself: the kernel releases it with the process, and no lock file is left.
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -164,7 +165,7 @@ class ProfileFile:
             os.close(folder)
 
     def _set_aside_if_corrupt(self) -> None:
-        """Keep the bytes of a file that cannot be read before it is written over."""
+        """Copy a file that cannot be read before it is overwritten."""
         try:
             if isinstance(json.loads(self.path.read_bytes()), dict):
                 return
@@ -176,11 +177,13 @@ class ProfileFile:
             path for number in range(1, 10_000) if not (path := self.path.with_suffix(f".corrupt-{number}")).exists()
         )
         self.path.rename(aside)
-        self._note(f"{self.path} could not be read; its bytes are kept in {aside.name} and a new one was begun.")
+        self._add_note(
+            f"{self.path} could not be read; its content was kept in {aside.name} and a new file was started."
+        )
 
 
 def summarise(profile: Profile, record: ProfileUsage, now: datetime) -> ProfileSummary:
-    """What a list of profiles shows."""
+    """Return the summary of a profile for lists."""
     return ProfileSummary(
         id=profile.id,
         provider=profile.provider,
@@ -189,7 +192,7 @@ def summarise(profile: Profile, record: ProfileUsage, now: datetime) -> ProfileS
         origin=profile.origin,
         expires=profile.expires,
         last_used=record.last_used,
-        resting=tuple(rest for rest in record.cooldowns if rest.holds(now)),
+        active_cooldowns=tuple(cooldown for cooldown in record.cooldowns if cooldown.holds(now)),
     )
 
 
@@ -210,7 +213,7 @@ def _read_profile(profile_id: str, entry: object, origin: Origin) -> Profile:
         case other:
             raise ConfigError(f"profiles of type '{other}' are not supported; use api_key or token")
     if not value:
-        raise ConfigError("it holds no key")
+        raise ConfigError("it has no key")
     return Profile(profile_id, provider, kind, parse_secret(value), origin, _read_time(fields.get("expires")))
 
 
@@ -253,7 +256,7 @@ def _write_record(record: ProfileUsage) -> dict[str, Any]:
 
 
 def _read_time(value: object) -> datetime | None:
-    """A time in milliseconds since 1970, as the file keeps it."""
+    """Parse a time in milliseconds since 1970."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

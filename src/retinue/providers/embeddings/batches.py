@@ -1,4 +1,4 @@
-"""Embedding in bulk through the batch interface of OpenAI: a file of requests goes up, a file of answers comes down."""
+"""Bulk embedding through OpenAI's batch API: a file of requests is uploaded, a file of results downloaded."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class TransientFailure(Exception):
-    """A failure that may pass."""
+    """A failure that may be temporary."""
 
 
 def is_transient(status: int) -> bool:
-    """Whether an HTTP status says that the same request can succeed later."""
+    """Return whether the same request may succeed later, by its HTTP status."""
     return status in (408, 429) or status >= 500
 
 
 async def retry_transient(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
-    """Do something, up to three times with growing pauses; raises the last `TransientFailure`."""
+    """Call a function up to three times with growing delays; raise the last `TransientFailure`."""
     pause = FIRST_PAUSE_SECONDS
     for _ in range(ATTEMPTS - 1):
         try:
@@ -49,7 +49,7 @@ async def retry_transient(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
     return await work()
 
 
-LONGEST_LINE = 8 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
 _WINDOW = "24h"
 _PATH = "/v1/embeddings"
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
@@ -59,7 +59,7 @@ Outcome = list[float] | str
 
 
 class BatchLimits(Struct, frozen=True):
-    """How texts are embedded in bulk: whether to wait for it, how many batches at once, and how long each may take."""
+    """Limits of bulk embedding: whether to wait, the number of concurrent batches, and the time for each."""
 
     wait: bool = True
     concurrency: int = 2
@@ -69,7 +69,7 @@ class BatchLimits(Struct, frozen=True):
 
 
 class BatchStatus(Struct, frozen=True):
-    """How far a batch has come. One that ended early is finished too: it has the answers up to then."""
+    """The status of a batch. A batch that ended early is finished too, with partial results."""
 
     status: Literal["running", "finished", "failed"]
     done: int = 0
@@ -103,7 +103,7 @@ class EmbeddingBatches:
         self.largest = terms.largest
 
     async def submit(self, texts: Mapping[str, str]) -> str:
-        """Upload the texts and start a batch over them; returns its id."""
+        """Upload the texts and start a batch; return its id."""
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
             await anyio.to_thread.run_sync(_write_requests, file, self._model, texts)
             uploaded = await self._ask("POST", "/files", upload=file)
@@ -118,7 +118,7 @@ class EmbeddingBatches:
         return read_state(await self._ask("GET", f"/batches/{batch}"))
 
     async def collect(self, batch: str) -> AsyncIterator[tuple[str, Outcome]]:
-        """The answers of a batch, each under the key of its text; the provider's copies are deleted afterwards."""
+        """Return the results of a batch by the keys of its texts; the provider's files are deleted afterwards."""
         state = await self.look(batch)
         for file in state.files:
             async for line in self._lines(file):
@@ -127,14 +127,14 @@ class EmbeddingBatches:
             await self._forget(file)
 
     async def cancel(self, batch: str) -> None:
-        """Ask the provider to stop; a batch that cannot be stopped is left alone."""
+        """Cancel a batch; errors are ignored."""
         try:
             await self._ask("POST", f"/batches/{batch}/cancel", body={})
         except ModelError:
             return
 
     async def _forget(self, file: str) -> None:
-        """Delete a file; where that is refused, the provider's own retention has to do."""
+        """Delete a file; if that fails, the provider's retention policy applies."""
         try:
             await self._ask("DELETE", f"/files/{file}")
         except ModelError:
@@ -145,15 +145,15 @@ class EmbeddingBatches:
         try:
             async with self._sent("GET", f"/files/{file}/content", {}) as response:
                 if not response.is_success:
-                    raise ModelError(f"The answers of a batch cannot be fetched: status {response.status_code}.")
+                    raise ModelError(f"The results of a batch cannot be fetched: status {response.status_code}.")
                 async for chunk in response.aiter_bytes():
                     *lines, rest = (rest + chunk).split(b"\n")
-                    if len(rest) > LONGEST_LINE:
-                        raise ModelError(f"An answer of a batch is longer than {LONGEST_LINE:,} bytes.")
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise ModelError(f"A result of a batch is longer than {MAX_LINE_BYTES:,} bytes.")
                     for line in filter(None, lines):
                         yield line.decode("utf-8", "replace")
         except TransientFailure as error:
-            raise ModelError(f"The answers of a batch cannot be fetched: {error}.") from None
+            raise ModelError(f"The results of a batch cannot be fetched: {error}.") from None
         if rest:
             yield rest.decode("utf-8", "replace")
 
@@ -173,7 +173,9 @@ class EmbeddingBatches:
             if is_transient(response.status_code):
                 raise TransientFailure(f"the endpoint answered {response.status_code}")
             if not response.is_success:
-                raise ModelError(f"{method} {path} was refused with status {response.status_code}{_told(response)}.")
+                raise ModelError(
+                    f"{method} {path} was refused with status {response.status_code}{_error_message(response)}."
+                )
             return _object(response)
 
         try:
@@ -198,7 +200,7 @@ class EmbeddingBatches:
 
 
 def read_state(batch: Mapping[str, Any]) -> BatchStatus:
-    """What the endpoint says of a batch."""
+    """Parse the status of a batch."""
     status = str(batch.get("status"))
     counts = batch.get("request_counts")
     done = counts.get("completed") if isinstance(counts, dict) else 0
@@ -216,7 +218,7 @@ def read_state(batch: Mapping[str, Any]) -> BatchStatus:
 
 
 def read_answer(line: str) -> tuple[str, Outcome]:
-    """One line of an answer file: the key of a text, and its vector or why there is none."""
+    """Parse one line of a result file: the key of a text, and its vector or the error."""
     try:
         row = json.loads(line)
         key = row["custom_id"]
@@ -249,12 +251,12 @@ def _object(response: httpx2.Response) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ModelError("The endpoint answered with something that is no JSON object. Does it have batches at all?")
+        raise ModelError("The endpoint's response is not a JSON object. Check whether it supports batches.")
     return found
 
 
-def _told(response: httpx2.Response) -> str:
-    """The endpoint's own words on a refusal, if it has any."""
+def _error_message(response: httpx2.Response) -> str:
+    """Return the endpoint's error message, if it has one."""
     try:
         return f": {str(response.json()['error']['message'])[:300]}"
     except (ValueError, TypeError, KeyError):
@@ -271,5 +273,5 @@ def _first_error(batch: Mapping[str, Any]) -> str | None:
 def _text(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     if not isinstance(value, str) or not value:
-        raise ModelError(f"The endpoint's answer has no `{name}`. Does it have batches at all?")
+        raise ModelError(f"The endpoint's response has no `{name}`. Check whether it supports batches.")
     return value

@@ -1,7 +1,7 @@
-"""Texts to vectors by a model file on this machine: GGUF through llama.cpp, ONNX through its runtime.
+"""Embeddings by a model file on this machine: GGUF through llama.cpp, ONNX through its runtime.
 
-A file is loaded when something is first embedded. Each text is run on its own: in one batch with others, quantised
-models give it other numbers, and an index must come out the same however it is made.
+A file is loaded on first use. Each text is run separately: in a batch with others, quantised models return different
+numbers, and an index must be reproducible.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from retinue.providers.local.llama_cpp import load_llama, quiet_parameters, star
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LONGEST_WINDOW = 2_048
+MAX_EMBEDDING_WINDOW = 2_048
 _WHOLE_TEXT = "sentence_embedding"
 _SAMPLES, _SAMPLE_BYTES = 16, 65_536
 _EMPTY = "-"
-"""What stands for a text without anything in it, which engines refuse."""
+"""The placeholder for an empty text, which engines refuse."""
 
 
 class EmbeddingEngine(Protocol):
@@ -53,7 +53,7 @@ class LocalEmbedder:
 
     @property
     def key(self) -> str:
-        """Tells one file from another of the same name, by samples of its bytes."""
+        """Identifies a file by samples of its content, not only by its name."""
         if self._key is None:
             self._key = sample_file(self._path)
         return self._key
@@ -72,7 +72,7 @@ class LocalEmbedder:
 
 
 def load_engine(path: Path) -> EmbeddingEngine:
-    """Load a model file; raises `ModelError` where that is none, or where the extra for it is missing."""
+    """Load a model file; raise `ModelError` if it is invalid, or if the required extra is not installed."""
     if any(part.startswith(("hf:", "http:", "https:")) for part in path.parts):
         raise ModelError(
             f"'{path}' is an address. Download the model and set its path in memorySearch.local.modelPath."
@@ -91,7 +91,7 @@ def load_engine(path: Path) -> EmbeddingEngine:
 
 
 def find_onnx(folder: Path) -> Path:
-    """The model in a folder as they are published: `model.onnx`, or the only one there is."""
+    """Return the model in a published folder: `model.onnx`, or the only ONNX file."""
     for place in (folder / "model.onnx", folder / "onnx" / "model.onnx"):
         if place.is_file():
             return place
@@ -102,7 +102,7 @@ def find_onnx(folder: Path) -> Path:
 
 
 def sample_file(path: Path) -> str:
-    """A short hash of a file's size and of pieces from all over it; "" where it cannot be read."""
+    """Return a short hash of a file's size and of samples of its content; "" if it cannot be read."""
     try:
         if path.is_dir():
             path = find_onnx(path)
@@ -127,7 +127,7 @@ class _Gguf:
         if facts.pooling is None:
             parameters.pooling_type = llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
         # A text must fit into one physical batch.
-        window = min(facts.window or LONGEST_WINDOW, LONGEST_WINDOW)
+        window = min(facts.window or MAX_EMBEDDING_WINDOW, MAX_EMBEDDING_WINDOW)
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = window
         self._server: Any = start_engine(llama, parameters, path)
         self._name = path.name
@@ -148,12 +148,12 @@ def _first_row(answer: Any, name: str) -> Sequence[float]:
     try:
         row: Sequence[float] = answer["data"][0]["embedding"]
     except (TypeError, KeyError, IndexError):
-        raise ModelError(f"'{name}' gave no vector. It may be no model that embeds texts.") from None
+        raise ModelError(f"'{name}' returned no vector. It may not be an embedding model.") from None
     return row
 
 
 class _Onnx:
-    """An ONNX file with the tokenizer that was published beside it."""
+    """An ONNX file with the tokenizer that was published with it."""
 
     _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
@@ -180,7 +180,7 @@ class _Onnx:
         strange = [name for name in self._inputs if name not in self._INPUTS]
         if strange or "input_ids" not in self._inputs:
             raise ModelError(
-                f"'{path.name}' wants the inputs {', '.join(self._inputs)}. A model that embeds texts takes input_ids, "
+                f"'{path.name}' requires the inputs {', '.join(self._inputs)}. An embedding model takes input_ids, "
                 "attention_mask and token_type_ids."
             )
 
@@ -206,7 +206,9 @@ class _Onnx:
             case 3, _:
                 row = first[0].mean(axis=0)
             case _:
-                raise ModelError(f"'{self._name}' gives numbers of shape {first.shape}, which are no vectors of texts.")
+                raise ModelError(
+                    f"'{self._name}' returns an array of shape {first.shape}, which is not one vector per text."
+                )
         vector: list[float] = row.tolist()
         return vector
 
@@ -214,22 +216,22 @@ class _Onnx:
 def _open_tokenizer(model: Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    path = _beside(model, "tokenizer.json")
+    path = _find_beside(model, "tokenizer.json")
     if path is None:
-        raise ModelError(f"There is no tokenizer.json beside '{model.name}'. Put the one published with it there.")
+        raise ModelError(f"There is no tokenizer.json next to '{model.name}'. Add the one published with it.")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # border: the library raises nothing narrower
         raise ModelError(f"{path} is not a tokenizer that can be loaded: {error}") from error
     longest = (tokenizer.truncation or {}).get("max_length") or 512
-    tokenizer.enable_truncation(max_length=min(longest, LONGEST_WINDOW))
+    tokenizer.enable_truncation(max_length=min(longest, MAX_EMBEDDING_WINDOW))
     tokenizer.no_padding()
     return tokenizer
 
 
 def _read_pooling(model: Path) -> Literal["first", "mean"]:
-    """How a model's numbers for words become one vector, as it was published: by the first word, or by all."""
-    path = _beside(model, "1_Pooling/config.json")
+    """Return the pooling of a model from its published settings: the first token's vector, or the mean."""
+    path = _find_beside(model, "1_Pooling/config.json")
     try:
         found = json.loads(path.read_bytes()) if path else {}
     except (OSError, ValueError):
@@ -237,6 +239,6 @@ def _read_pooling(model: Path) -> Literal["first", "mean"]:
     return "first" if isinstance(found, dict) and found.get("pooling_mode_cls_token") is True else "mean"
 
 
-def _beside(model: Path, name: str) -> Path | None:
-    """A file in the model's folder, or in the one above, where models keep what belongs to all their variants."""
+def _find_beside(model: Path, name: str) -> Path | None:
+    """Return a file in the model's folder or its parent, where files shared by all variants are published."""
     return next((path for folder in (model.parent, model.parent.parent) if (path := folder / name).is_file()), None)

@@ -1,4 +1,4 @@
-"""Texts to vectors through a provider's HTTP interface."""
+"""Embeddings through a provider's HTTP API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_BATCH_CHARS = 32_000
+MAX_BATCH_CHARS = 32_000
 
 BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 
@@ -29,7 +29,7 @@ Rows = list[list[float]]
 
 
 class EmbeddingApi(Struct, frozen=True):
-    """How one provider is asked: the address, the body of a request and where the vectors stand in the answer."""
+    """The API of one provider: the address, the request body, and the location of the vectors in the response."""
 
     base_url: str
     model: str
@@ -103,7 +103,7 @@ DIALECTS: Mapping[str, EmbeddingApi] = {
 
 
 class EmbeddingEndpoint(Struct, frozen=True):
-    """Where texts are embedded, and with which key and headers."""
+    """The endpoint of embedding requests, with key and headers."""
 
     provider: str
     model: str | None = None
@@ -114,7 +114,7 @@ class EmbeddingEndpoint(Struct, frozen=True):
 
 
 class RemoteEmbedder:
-    """Embeds texts at an endpoint; tries again where that may help."""
+    """Embeds texts at an endpoint; retries temporary failures."""
 
     takes_lines = False
     seconds = 120.0
@@ -126,7 +126,7 @@ class RemoteEmbedder:
 
         dialect = DIALECTS.get(endpoint.provider)
         if dialect is None:
-            raise ConfigError(f"'{endpoint.provider}' embeds no texts. Choose one of: {', '.join(DIALECTS)}.")
+            raise ConfigError(f"'{endpoint.provider}' has no embedding API. Choose one of: {', '.join(DIALECTS)}.")
         self._dialect = dialect
         self._endpoint = endpoint
         self._url = check_endpoint(endpoint.base_url or dialect.base_url)
@@ -145,11 +145,11 @@ class RemoteEmbedder:
         return rows
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: no resources are held between calls."""
 
     def _open_batches(self, terms: BatchLimits) -> EmbeddingBatches | None:
         if self.provider not in BATCH_PROVIDERS:
-            log.warning("%s has no batches that are known here; texts are embedded directly", self.provider)
+            log.warning("batches of %s are not supported; texts are embedded directly", self.provider)
             return None
         from retinue.providers.embeddings.batches import EmbeddingBatches
 
@@ -187,7 +187,7 @@ class RemoteEmbedder:
         try:
             return dialect.rows(response.json())
         except (ValueError, KeyError, TypeError):
-            raise ModelError(f"{self.provider}/{self.model} answered with something that holds no vectors.") from None
+            raise ModelError(f"{self.provider}/{self.model} returned a response without vectors.") from None
 
     def _headers(self) -> dict[str, str]:
         key, name = self._endpoint.api_key, self._dialect.key_header
@@ -196,11 +196,11 @@ class RemoteEmbedder:
 
 
 def _portions(texts: Sequence[str]) -> list[list[str]]:
-    """The texts in runs that a provider takes at once."""
+    """Split the texts into batches that a provider accepts."""
     runs: list[list[str]] = []
     size = 0
     for text in texts:
-        if not runs or size + len(text) > LONGEST_BATCH_CHARS:
+        if not runs or size + len(text) > MAX_BATCH_CHARS:
             runs.append([])
             size = 0
         runs[-1].append(text)

@@ -1,4 +1,4 @@
-"""Model files: where they are, and what they say about themselves in the head of the GGUF format."""
+"""Model files: their location, and the metadata in their GGUF header."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from msgspec import Struct
 
 from retinue.core.errors import ModelError
 
-LARGEST_WINDOW = 32_768
-"""Memory grows with the window; a longer one is asked for with `contextWindow`."""
+MAX_WINDOW = 32_768
+"""Memory use grows with the window; a longer one requires `contextWindow`."""
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_MOST_ENTRIES = 10_000
-_LONGEST_TEXT = 1 << 20
+_MAX_ENTRIES = 10_000
+_MAX_STRING_BYTES = 1 << 20
 
 
 class ModelFile(Struct, frozen=True):
-    """The facts that decide how a model file can be used."""
+    """The metadata of a model file."""
 
     path: Path
     architecture: str
     window: int
     chat_template: str
     pooling: int | None = None
-    """How words become one vector, where the model was made to embed texts."""
+    """The pooling type of an embedding model; None otherwise."""
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the model was trained to call tools: its chat template then has a place for them."""
+        """Whether the model was trained to call tools: its chat template then uses them."""
         return "tools" in self.chat_template and "tool_call" in self.chat_template
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read the head of a GGUF file; raises `ModelError` where it is none."""
+    """Read the header of a GGUF file; raise `ModelError` if it is invalid."""
     try:
         with path.open("rb") as file:
             facts = _read_facts(file)
@@ -59,7 +59,7 @@ def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:
     if file.read(4) != b"GGUF":
         raise ValueError("wrong first bytes")
     version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
-    if version not in (2, 3) or entries > _MOST_ENTRIES:
+    if version not in (2, 3) or entries > _MAX_ENTRIES:
         raise ValueError(f"version {version}")
     facts: dict[str, str | int | float] = {}
     for _ in range(entries):
@@ -73,13 +73,13 @@ def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:
 
 def _read_text(file: BinaryIO) -> str:
     (length,) = struct.unpack("<Q", file.read(8))
-    if length > _LONGEST_TEXT:
-        raise ValueError("a text is too long")
+    if length > _MAX_STRING_BYTES:
+        raise ValueError("a string is too long")
     return file.read(length).decode("utf-8", "replace")
 
 
 def _read_value(file: BinaryIO, kind: int) -> str | int | float | None:
-    """A value; lists (the vocabulary, mostly) are skipped."""
+    """Read a value; lists (mostly the vocabulary) are skipped."""
     if kind == _STRING:
         return _read_text(file)
     if kind == _ARRAY:
@@ -101,7 +101,7 @@ def _read_value(file: BinaryIO, kind: int) -> str | int | float | None:
 
 
 def find_model_file(folder: Path, name: str) -> Path | None:
-    """The file of a model, by its name without the ending, in any case of letters."""
+    """Return the file of a model by its name without the suffix, ignoring case."""
     wanted = name.lower().removesuffix(".gguf")
     return next((path for path in list_model_files(folder) if path.stem.lower() == wanted), None)
 

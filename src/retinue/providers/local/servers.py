@@ -1,6 +1,6 @@
-"""Model servers on this machine: Ollama, and llama.cpp's own server, asked for what they serve.
+"""Model servers on this machine: lists the models of Ollama and llama.cpp's server.
 
-Both are then spoken to through their OpenAI-compatible endpoint.
+Both are then used through their OpenAI-compatible endpoint.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ LLAMACPP_URL = "http://127.0.0.1:8080"
 PROBE_SECONDS = 0.2
 
 Probe = Callable[[str], Awaitable[tuple[str, ...] | None]]
-"""Asks the server at an address for the names of its models; None where no such server answers."""
+"""Returns the model names of the server at an address; None if no such server answers."""
 
 
 async def list_ollama_models(base_url: str, seconds: float = PROBE_SECONDS) -> tuple[str, ...] | None:
-    """The models of an Ollama server, the most recently used first."""
+    """Return the models of an Ollama server, the most recently used first."""
     answer = await _get(f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags", seconds)
     return _names(answer, "models", "name")
 
 
 async def list_served_models(base_url: str, seconds: float = PROBE_SECONDS) -> tuple[str, ...] | None:
-    """The models of any OpenAI-compatible server."""
+    """Return the models of any OpenAI-compatible server."""
     answer = await _get(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/models", seconds)
     return _names(answer, "data", "id")
 
@@ -38,7 +38,7 @@ async def _get(url: str, seconds: float) -> Any:
 
     from retinue.providers.http_client import open_client
 
-    # Making a client costs more time than a server on this machine needs to answer; the clock starts after it.
+    # Creating a client takes longer than a local server needs to answer; the time-out starts after it.
     async with open_client(Timeouts(connect=seconds, idle=seconds)) as client:
         with anyio.move_on_after(seconds):
             try:

@@ -1,4 +1,4 @@
-"""An agent's room: its settings, its workspace held open, and the skills it finds there."""
+"""An agent's settings, its open workspace, and the skills in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from retinue.workspace.seeding import SeedReport, seed_workspace
 from retinue.workspace.trust import is_own_workspace, revoke_trust, trust_folder
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
-"""What looks like files and is none: reading here tells secrets of processes, writing changes the machine."""
+"""Kernel file systems: reading them reveals secrets of processes, writing them changes the machine."""
 
 
 STATE_FOLDERS = frozenset(
@@ -47,16 +47,16 @@ STATE_FOLDERS = frozenset(
         "skills",
     }
 )
-"""Folders of a home that no agent may live in."""
+"""Folders of a home that cannot be an agent's workspace."""
 
 NOT_OURS = (
-    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
-    "If you know what is in it: retinue workspace trust"
+    "Retinue did not create this folder, so its files are untrusted data and its skills and hooks are off. "
+    "If you know its content: retinue workspace trust"
 )
 
 
 def locate_workspace(home: Home, agent: AgentId) -> Path:
-    """Where the agent's folder is, whether or not it is there."""
+    """Return the path of the agent's workspace, whether or not it exists."""
     settings = home.config.agents.resolve(agent)
     return workspace_dir(
         home.paths,
@@ -68,13 +68,13 @@ def locate_workspace(home: Home, agent: AgentId) -> Path:
 
 
 def seed_agent(home: Home, agent: AgentId) -> SeedReport:
-    """Make the agent's workspace, or what it lacks."""
+    """Create the agent's workspace or the files that it lacks."""
     settings = home.config.agents.resolve(agent)
     return seed_workspace(locate_workspace(home, agent), settings, home.clock.now())
 
 
 class AgentWorkspace(Struct, frozen=True):
-    """One agent at home. Close it to let go of the folder."""
+    """An agent with its workspace open. Closing it closes the folder."""
 
     home: Home
     settings: AgentSettings
@@ -82,13 +82,13 @@ class AgentWorkspace(Struct, frozen=True):
     reader: BootstrapReader
     library: SkillLibrary
     readable: tuple[Root, ...]
-    """Folders beside the workspace that the agent may read: its skills and the documentation."""
+    """Folders outside the workspace that the agent may read: its skills and the documentation."""
     outside: Root | None = None
-    """The whole machine, where the agent's file tools may leave the workspace."""
+    """The root of the file system, if the agent's file tools may leave the workspace."""
     trusted: bool = True
-    """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
+    """Whether the workspace is trusted; in any other, files are untrusted data, and skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
-    """Folders that sandboxed sessions work in, opened when the first of them does."""
+    """The folders of sandboxed sessions, opened when first used."""
     _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
     _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
 
@@ -97,7 +97,7 @@ class AgentWorkspace(Struct, frozen=True):
         return self.settings.id
 
     def skills(self) -> tuple[CheckedSkill, ...]:
-        """Every skill the agent finds, with the verdict on it."""
+        """Return all skills of the agent, with the reason why each can or cannot be used."""
         home = self.home
         found = self.library.load().skills
         has_program = home.programs.on(home.environment.get("PATH", ""))
@@ -116,7 +116,7 @@ class AgentWorkspace(Struct, frozen=True):
         return self._judged.get(judge, found, has_program)
 
     def skill_catalog(self) -> SkillCatalog:
-        """The skills that the agent can use, as its prompt lists them."""
+        """Return the usable skills as the prompt lists them."""
         judged = self.skills()
         limits = self.home.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
@@ -132,12 +132,12 @@ class AgentWorkspace(Struct, frozen=True):
         return self._catalog.get(render, judged)
 
     def skill_programs(self) -> frozenset[str]:
-        """The programs that the skills which the agent can use ask for."""
+        """Return the programs that the usable skills require."""
         needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
         return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
 
     def identity(self) -> AgentIdentity:
-        """Who the agent is: what the configuration says, else IDENTITY.md."""
+        """Return the identity of the agent: from the configuration, else from IDENTITY.md."""
         written = read_identity(self.root)
         configured = self.settings.identity
         chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
@@ -159,7 +159,7 @@ class AgentWorkspace(Struct, frozen=True):
 
 
 def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentWorkspace:
-    """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
+    """Open an agent's workspace; raise `WorkspaceError` if there is none yet."""
     settings = home.config.agents.resolve(agent)
     path = locate_workspace(home, agent)
     _refuse_state_folder(home, agent, path)
@@ -171,7 +171,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
-    trusted = is_own_workspace(root, home.vouched)
+    trusted = is_own_workspace(root, home.trusted_workspaces)
     places = SkillFolders(
         user_home=_user_home(home),
         managed=home.paths.skills,
@@ -194,48 +194,48 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
 
 
 def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
-    """Vouch for an agent's workspace, or take that back; returns where it is and whether it is trusted now."""
+    """Trust an agent's workspace or revoke that; return its path and whether it is trusted now."""
     if home.is_in_command:
-        raise UsageError("A command that an agent runs cannot vouch for anything. Do it yourself.")
+        raise UsageError("A command that an agent runs cannot change the trust of a workspace. Run it yourself.")
     folder = home.paths.path
     with open_workspace(home, agent) as workspace:
         if trusted and not workspace.trusted:
             trust_folder(folder, workspace.root)
         elif not trusted and not revoke_trust(folder, workspace.root) and workspace.trusted:
-            raise UsageError(f"Retinue made {workspace.root.path} itself, so there is nothing to take back.")
+            raise UsageError(f"Retinue created {workspace.root.path}, so it is always trusted.")
         home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
         return workspace.root.path, trusted
 
 
 def is_trusted(home: Home, agent: AgentId) -> bool:
-    """Whether an agent's workspace is its own; one that is not there yet will be."""
+    """Return whether an agent's workspace is trusted; one that does not exist yet will be."""
     try:
         with Root.open(locate_workspace(home, agent)) as root:
-            return is_own_workspace(root, home.vouched)
+            return is_own_workspace(root, home.trusted_workspaces)
     except NotThere:
         return True
 
 
 def _refuse_state_folder(home: Home, agent: AgentId, path: Path) -> None:
-    """Refuse a workspace in which the agent would find Retinue's own state and the credentials."""
+    """Refuse a workspace that contains Retinue's state and credentials."""
     folder, place = home.paths.path.resolve(), path.resolve()
     inside = place.relative_to(folder).parts if place.is_relative_to(folder) else ("outside",)
     if not inside or inside[0] in STATE_FOLDERS:
         raise WorkspaceError(
-            f"The workspace of agent '{agent}' is {path}, where Retinue keeps its own state. Set another folder, "
+            f"The workspace of agent '{agent}' is {path}, where Retinue stores its state. Set another folder, "
             "such as one inside the home whose name begins with `workspace`."
         )
 
 
 def list_closed(home: Home, agent: AgentId) -> tuple[Path, ...]:
-    """What an agent's tools never reach: the home with its state and credentials, and what is other agents' own."""
+    """Return the paths that an agent's tools never reach: the home, and the workspaces of other agents."""
     agents = home.config.agents.ids
     others = [locate_workspace(home, other) for other in agents if other != agent]
     return (home.paths.path, *map(home.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
 
 
 def stays_in_workspace(home: Home, settings: AgentSettings) -> bool:
-    """Whether an agent's file tools are kept to its workspace."""
+    """Return whether an agent's file tools are restricted to its workspace."""
     own = settings.tools.fs
     return home.config.tools.fs.workspace_only if own is None else own.workspace_only
 
@@ -251,7 +251,7 @@ def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:
 
 @cache
 def docs_folder() -> Path | None:
-    """Where the documentation is: inside the installed package, or in the checkout."""
+    """Return the folder of the documentation: in the installed package, or in the checkout."""
     package = Path(retinue.__file__).parent
     for place in (package / "docs", package.parents[1] / "docs"):
         if (place / "index.md").is_file():

@@ -19,7 +19,7 @@ from retinue.sessions.store import SessionStore
 
 
 class HomeServices(msgspec.Struct, frozen=True, eq=False):
-    """The services that are made from one `Home`; a reload makes new ones."""
+    """The services that are created from one `Home`; a reload creates new ones."""
 
     home: Home
     secrets: Secrets

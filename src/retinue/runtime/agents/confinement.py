@@ -1,4 +1,4 @@
-"""Sandboxed sessions: which folder their tools work in, and what their prompt says about it."""
+"""Sandboxed sessions: the working folder of their tools, and the sandbox section of their prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from retinue.storage.files.root import ReadOnlyRoot
 
 
 def make_sandboxes(home: Home) -> Sandboxes:
-    """The sandboxes of a home, as its configuration wants them."""
+    """Return the sandboxes of a home, as configured."""
     return Sandboxes(
         home=home.paths.path,
         settings_of=lambda agent: home.config.agents.resolve(agent).sandbox,
@@ -31,12 +31,12 @@ def make_sandboxes(home: Home) -> Sandboxes:
 
 
 def confine_session(workspace: AgentWorkspace, session: SessionKey) -> Confinement | None:
-    """The sandbox of a session; None where it is not confined."""
+    """Return the sandbox of a session; None if it is not sandboxed."""
     return make_sandboxes(workspace.home).confine(session, tuple(root.path for root in workspace.readable))
 
 
 def working_root(workspace: AgentWorkspace, session: SessionKey) -> Root:
-    """The folder that a session's tools work in while nothing is lifted: the workspace, or what stands in for it."""
+    """Return the working folder of a session's tools without elevation: the workspace, or the sandbox's copy of it."""
     confinement = confine_session(workspace, session)
     if confinement is None or confinement.access is Access.WRITE:
         return workspace.root
@@ -52,14 +52,16 @@ def working_root(workspace: AgentWorkspace, session: SessionKey) -> Root:
 
 
 def enter_folder(workspace: AgentWorkspace, whole: Root, below: str) -> Root:
-    """A folder of a workspace that a session is kept to; it stays open as long as the room.
+    """Return a workspace folder that a session is restricted to; it stays open as long as the agent.
 
-    Raises `WorkspaceError` where it cannot be used any more: trying again would not bring it back.
+    Raises `WorkspaceError` if it cannot be used anymore; a retry would not help.
     """
     try:
         fresh = whole.enter(below)
     except StorageError as error:
-        raise WorkspaceError(f"This session is kept to one folder, which cannot be used any more: {error}") from error
+        raise WorkspaceError(
+            f"This session is restricted to one folder, which cannot be used anymore: {error}"
+        ) from error
     known = workspace.stand_ins.get(fresh.path)
     if known is not None and type(known) is type(fresh) and known.place == fresh.place:
         fresh.close()
@@ -71,13 +73,13 @@ def enter_folder(workspace: AgentWorkspace, whole: Root, below: str) -> Root:
 
 
 def may_write_notes(workspace: AgentWorkspace, session: SessionKey) -> bool:
-    """Whether a session may leave notes in the workspace: a sandboxed one only where it may write there itself."""
+    """Return whether a session may write notes in the workspace: a sandboxed one only if it can write there itself."""
     confinement = confine_session(workspace, session)
     return confinement is None or confinement.access is Access.WRITE
 
 
 def _is_there(root: Root, path: Path) -> bool:
-    """Whether a folder is still the one that was opened; a pruned sandbox is made anew."""
+    """Return whether a folder is still the one that was opened; a pruned sandbox is created again."""
     found = path.stat()
     return (found.st_dev, found.st_ino) == (root.place.device, root.place.inode)
 
@@ -85,9 +87,9 @@ def _is_there(root: Root, path: Path) -> bool:
 def describe_sandbox(
     workspace: AgentWorkspace, session: SessionKey, below: str = ""
 ) -> tuple[str, PromptSandbox | None]:
-    """The folder that the prompt calls the working directory, and what it says of the sandbox.
+    """Return the working directory and the description of the sandbox for the prompt.
 
-    `below` is the folder of the workspace that the session is kept to.
+    `below` is the folder of the workspace that the session is restricted to.
     """
     confinement = confine_session(workspace, session)
     if confinement is None:
@@ -105,9 +107,9 @@ def describe_sandbox(
 
 
 def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
-    """How a session is confined, or would be, and what its commands see; makes nothing."""
+    """Describe the sandbox of a session and what its commands can see; creates nothing."""
     sandboxes, settings = make_sandboxes(home), home.config.agents.resolve(session.agent).sandbox
-    standing = sandboxes.standing(session)
+    standing = sandboxes.decide(session)
     found: dict[str, Any] = {
         "agent": session.agent,
         "session": str(session),
@@ -118,7 +120,7 @@ def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
         "refused": None,
     }
     try:
-        confinement = sandboxes.draw(session, _list_shown(home, session))
+        confinement = sandboxes.confinement_of(session, _list_shown(home, session))
     except SandboxUnavailable as error:
         return found | {"refused": str(error)}
     choice = sandboxes.choose(confinement, session)

@@ -1,4 +1,4 @@
-"""The layers of the tool policy, read off the configuration for one session."""
+"""The layers of the tool policy for one session, from the configuration."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from retinue.tools.policy import Layers, Scope, Scopes
 from retinue.tools.tool_names import SANDBOXED, parse_tool_names
 
 NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
-"""What speaks for the whole assistant is left to whoever started the sub-agent."""
+"""Tools that act for the whole assistant are left to the parent of a sub-agent."""
 NEVER_FOR_LEAVES = ("subagents", "sessions_list", "sessions_history", "sessions_spawn")
-"""What a sub-agent that may start none itself has no use for."""
+"""Tools that a sub-agent without the right to start others does not need."""
 
 
 def session_layers(config: Config, settings: AgentSettings, session: SessionKey, model: ModelRef | None) -> Layers:
-    """What is known about a session's tools before one is called."""
+    """Return the policy layers that are known before a tool is called."""
     return Layers(
         general=tuple(_general(config, settings)),
         provider=tuple(_provider(config, settings, model)),
@@ -34,12 +34,12 @@ def session_layers(config: Config, settings: AgentSettings, session: SessionKey,
 
 
 def is_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
-    """Whether a session's commands are confined."""
+    """Return whether a session's commands are sandboxed."""
     return decide_sandbox(settings.sandbox, session).confined
 
 
 def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationRule, ...]:
-    """Who may elevate: the senders that the configuration names, of whom an agent may only let fewer."""
+    """Return who may elevate: the configured senders; an agent can only restrict them further."""
     own = settings.tools.elevated
     gates = [_gate("tools.elevated", config.tools.elevated, config.tools.elevated.allow_from)]
     if own is not None:
@@ -48,9 +48,9 @@ def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationR
 
 
 def elevation_of(config: Config, settings: AgentSettings, session: Session | None, inbound: Inbound) -> Elevation:
-    """What is lifted for the turn of a message: what the session is set to, where its sender may.
+    """Return the elevation for the turn of a message: the session's mode, if the sender may use it.
 
-    A clock, a hook or another agent is nobody's message; what a person's command ended with is still theirs.
+    A message of a schedule, a hook or another agent has none; the end of a person's background command is still theirs.
     """
     if inbound.source not in (Source.CHAT, Source.BACKGROUND):
         return Elevation.OFF
@@ -59,7 +59,7 @@ def elevation_of(config: Config, settings: AgentSettings, session: Session | Non
 
 
 def wanted_elevation(settings: AgentSettings, session: Session | None) -> Elevation:
-    """What the session is set to, whoever writes next."""
+    """Return the elevated mode of the session, for any sender."""
     chosen = session.setting(ELEVATED) if session else None
     return Elevation(chosen or settings.elevated_default)
 
@@ -85,27 +85,27 @@ def _provider(config: Config, settings: AgentSettings, model: ModelRef | None) -
 
 
 def _by_provider(name: str, rules: Mapping[str, ProviderRules], model: ModelRef) -> Iterator[Scope]:
-    """The rules of a provider, then those of the model: what is set for the model holds."""
-    by_key = {_spell_key(key): key for key in rules}
-    for wanted in (canonical_provider(model.provider), _spell_key(str(model))):
+    """Return the rules of a provider and of the model; those of the model take precedence."""
+    by_key = {_normalise_key(key): key for key in rules}
+    for wanted in (canonical_provider(model.provider), _normalise_key(str(model))):
         if wanted in by_key:
             found = rules[by_key[wanted]]
             yield _scope(f"{name}.{by_key[wanted]}", found, found.profile)
 
 
 def _names_model(models: list[str], model: ModelRef) -> bool:
-    """Whether a list of models, by `provider/model` or by the model's name alone, has this one."""
-    return any(_spell_key(name) in (_spell_key(str(model)), model.model.lower()) for name in models)
+    """Return whether a list of models contains this one, as `provider/model` or by the model's name alone."""
+    return any(_normalise_key(name) in (_normalise_key(str(model)), model.model.lower()) for name in models)
 
 
-def _spell_key(text: str) -> str:
-    """`provider` or `provider/model` in the one spelling that is compared."""
+def _normalise_key(text: str) -> str:
+    """Normalise `provider` or `provider/model` for comparison."""
     provider, slash, model = text.strip().lower().partition("/")
     return f"{canonical_provider(provider)}{slash}{model}"
 
 
 def _sandbox(config: Config, settings: AgentSettings) -> Scopes:
-    """A list of allowed tools takes the place of what sandboxed sessions have otherwise."""
+    """A list of allowed tools replaces the defaults of sandboxed sessions."""
     shared, own = config.tools.sandbox.tools, settings.tools.sandbox
     scopes = [_scope("tools.sandbox.tools", shared, "full" if shared.allow else SANDBOXED)]
     if own is not None:
@@ -115,7 +115,7 @@ def _sandbox(config: Config, settings: AgentSettings) -> Scopes:
 
 
 def _subagent(config: Config, settings: AgentSettings, session: SessionKey) -> Scopes:
-    """What sub-agents are refused unless the configuration gives it to them by name."""
+    """Return the tools that are denied to sub-agents unless the configuration allows them by name."""
     rules = config.tools.subagents.tools
     depth = str(session).split(":").count(SessionKind.SUBAGENT)
     is_leaf = depth >= settings.subagents.max_spawn_depth

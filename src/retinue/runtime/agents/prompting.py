@@ -1,4 +1,4 @@
-"""Gathering what an agent's prompt is made from, and building it."""
+"""Collecting the inputs of an agent's prompt, and building it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from retinue.workspace.first_run import FirstRunState, first_run_state
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 HEARTBEAT_PROMPT = (
-    "A wake-up by the clock. Do what HEARTBEAT.md, shown above, asks for; leave what earlier talk was about alone. "
-    "If nobody has to know anything, reply HEARTBEAT_OK."
+    "This is a scheduled heartbeat. Follow HEARTBEAT.md, shown above; do not continue earlier topics. "
+    "If there is nothing to report, reply HEARTBEAT_OK."
 )
 
 
 class PromptOrder(Struct, frozen=True):
-    """Which prompt is wanted: for which session, in which mode, with which tools and model."""
+    """The requested prompt: its session, mode, tools and model."""
 
     session: SessionKey
     mode: PromptMode = PromptMode.FULL
@@ -69,14 +69,14 @@ class PromptOrder(Struct, frozen=True):
     reasoning: str = "off"
     injection: Injection = Injection.FULL
     below: str = ""
-    """The folder of the workspace that the session is kept to."""
+    """The folder of the workspace that the session is restricted to."""
     is_beat: bool = False
-    """Whether the turn answers a heartbeat, which brings HEARTBEAT.md whatever session it is in."""
+    """Whether the turn answers a heartbeat, for which HEARTBEAT.md is added in every session."""
     turn: TurnInputs = field(default_factory=TurnInputs)
 
 
 class AgentPrompt(Struct, frozen=True):
-    """A prompt as it is sent, with what it was made from."""
+    """A prompt as it is sent, with its inputs."""
 
     system: SystemPrompt
     turn: TurnBlock
@@ -85,7 +85,7 @@ class AgentPrompt(Struct, frozen=True):
 
 
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
-    """The prompt of a session of this agent, from what is on disk now."""
+    """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
     catalog = workspace.skill_catalog()
     stable = _stable_inputs(workspace, order, files, catalog)
@@ -168,9 +168,9 @@ def _session_inputs(workspace: AgentWorkspace, order: PromptOrder) -> SessionInp
 
 
 def _heartbeat_facts(workspace: AgentWorkspace, session: SessionKey) -> HeartbeatFacts | None:
-    """The wake-up message, in a session that is for heartbeats alone.
+    """Return the heartbeat instructions, in a session that is only for heartbeats.
 
-    In one that people use too, every one of their turns would pay for it; there the message itself says enough.
+    In other sessions every turn would pay for them; there the heartbeat message itself is sufficient.
     """
     heartbeat = workspace.settings.heartbeat
     if session.kind is not SessionKind.HEARTBEAT or not heartbeat.every or not heartbeat.include_system_prompt_section:
@@ -218,7 +218,7 @@ def _runtime_facts(workspace: AgentWorkspace, order: PromptOrder) -> RuntimeFact
 
 
 def _find_repository(workspace: AgentWorkspace) -> Path | None:
-    """The repository that the agent works in: the configured one, else the one around its workspace."""
+    """Return the repository that the agent works in: the configured one, else the one that contains its workspace."""
     if workspace.settings.repo_root:
         return workspace.home.locate(workspace.settings.repo_root)
     return next((folder for folder in workspace.root.path.parents if (folder / ".git").exists()), None)
@@ -227,14 +227,14 @@ def _find_repository(workspace: AgentWorkspace) -> Path | None:
 def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:
     audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)
     file = workspace.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, workspace.settings)
-    if file is None or not workspace.trusted:  # it asks for something to be done, which a stranger's must not
+    if file is None or not workspace.trusted:  # It gives instructions, which an untrusted workspace must not.
         return order.turn
     shown = ContextFile(file.name, file.text, file.name)
     return replace(order.turn, heartbeat_file=shown)
 
 
 def _as_said(workspace: AgentWorkspace, text: str) -> str:
-    """The text of a workspace's file; in a folder of somebody else every line of it is quoted."""
+    """Return the text of a workspace file; in an untrusted workspace every line is quoted."""
     return text if workspace.trusted else "\n".join(f"> {line}" for line in sanitise(text).split("\n"))
 
 
@@ -248,7 +248,7 @@ def _owners(home: Home) -> OwnerFacts | None:
 
 
 def display_secret(home: Home) -> str:
-    """The configured secret, or one that is made once and kept with the credentials."""
+    """Return the configured secret, or one that is created once and stored with the credentials."""
     configured = home.config.commands.owner_display_secret
     if configured:
         return str(configured)
@@ -266,14 +266,14 @@ def _make_secret(kept: Path) -> str:
         write_atomic(kept, fresh.encode() + b"\n")
     except StorageError as error:
         raise StorageError(
-            f"Owners are to be shown as hashes, and the secret for that cannot be stored: {error} "
+            f"Owners are shown as hashes, but the secret for that cannot be stored: {error} "
             "Set commands.ownerDisplaySecret, or commands.ownerDisplay to raw."
         ) from error
     return fresh
 
 
 def machine_timezone(home: Home) -> str:
-    """The machine's zone by name, or "" where it does not say."""
+    """Return the name of the machine's time zone, or "" if it is unknown."""
     named = home.environment.get("TZ", "").lstrip(":")
     return named if "/" in named or named == "UTC" else _zone_of_link()
 

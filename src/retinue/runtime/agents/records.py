@@ -1,4 +1,4 @@
-"""What is kept of conversations, reached without starting one."""
+"""The stored sessions and prompts of an agent, without opening it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.store import SessionStore
 
 PROMPT_SENT = "retinue:prompt"
-"""The entry that keeps what a prompt was made of."""
+"""The kind of transcript entry that stores the inputs of a prompt."""
 
 
 def open_sessions(home: Home, agent: AgentId) -> SessionStore:
-    """The sessions of an agent; creates nothing until it is asked for something."""
+    """Return the sessions of an agent; creates nothing until a session is used."""
     return SessionStore(
         home.paths.sessions(agent),
         home.clock,
@@ -25,7 +25,7 @@ def open_sessions(home: Home, agent: AgentId) -> SessionStore:
 
 
 def sent_prompts(home: Home, key: SessionKey) -> list[PromptReport]:
-    """The prompts that a session was sent, oldest first; one for each time that something in them changed."""
+    """Return the prompts that were sent in a session, oldest first; one for each change."""
     session = open_sessions(home, key.agent).find(key)
     if session is None:
         return []

@@ -1,4 +1,4 @@
-"""The variables that skills bring along, for the commands of a run and nothing else."""
+"""Environment variables of skills, for the commands of a run only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 
 
 async def skill_variables(workspace: AgentWorkspace, secrets: Secrets) -> dict[str, str]:
-    """The variables of the skills an agent may use, with their secrets fetched.
+    """Return the variables of the skills that an agent may use, with their secrets resolved.
 
-    One that would change what programs load, run or connect to is refused; one whose secret cannot be had is left out.
+    A variable that would change what programs load, run or connect to is refused; one with an unavailable secret is
+    omitted.
     """
     wanted = dict(_configured(workspace))
     if not wanted:
@@ -46,5 +47,5 @@ def _fetch(wanted: dict[str, Secret], secrets: Secrets) -> dict[str, str]:
             check_variables({name: secret if isinstance(secret, str) else ""})
             variables[name] = secrets.resolve(secret)
         except (ToolFailed, ConfigError) as error:
-            log.warning("the variable %s of a skill is left out: %s", name, error)
+            log.warning("the variable %s of a skill is omitted: %s", name, error)
     return variables

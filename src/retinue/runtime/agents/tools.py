@@ -1,4 +1,4 @@
-"""The tools of a session: made once from what the plugins registered, then narrowed to what it may use."""
+"""The tools of a session: created once from the registrations of plugins, then filtered by the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from retinue.tools.toolset import Toolset, cap_output
 
 
 class HomeTools:
-    """All tools there are, and what each session gets of them."""
+    """All tools of a home, and the selection for each session."""
 
     def __init__(self, home: Home, toolset: Toolset, commands: CommandTable, secrets: Secrets) -> None:
         self.home = home
@@ -31,7 +31,7 @@ class HomeTools:
         self._selected: dict[Layers, tuple[Tool[Any], ...]] = {}
 
     def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
-        """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""
+        """Return the tools of a session, which are fixed for its lifetime; none if the model cannot call tools."""
         if not model.tools:
             return ()
         found = self._selected.get(layers)
@@ -49,12 +49,12 @@ class HomeTools:
         yield from (tool for tool in search_tools(left) if not decide_tool(tool.name, layers).denied)
 
     def cap_for(self, workspace: AgentWorkspace, model: ModelInfo) -> Callable[[str], str]:
-        """What shortens a tool's result to what the model can take."""
+        """Return the function that shortens a tool's result to fit the model's context window."""
         override = workspace.settings.context_limits.tool_result_max_chars
         return lambda text: cap_output(text, model.window, override)
 
     def background(self, agent: AgentId, session: SessionKey) -> tuple[BackgroundCommand, ...]:
-        """The commands of a session that still run."""
+        """Return the background commands of a session."""
         return tuple(
             BackgroundCommand(command.id, "running", command.launch.text)
             for command in self.commands.of_agent(agent)
@@ -62,19 +62,19 @@ class HomeTools:
         )
 
     async def variables(self, workspace: AgentWorkspace) -> dict[str, str]:
-        """What the skills of an agent bring along for its commands."""
+        """Return the environment variables of an agent's skills."""
         return await skill_variables(workspace, self.secrets)
 
     def hide(self, text: str) -> str:
-        """The text without the exact secrets that this process knows; what only looks like a key stays."""
+        """Return the text without the exact secrets that this process knows; text that only looks like a key stays."""
         return self.secrets.redactor.hide_exact(text)
 
     def redact(self, text: str) -> str:
-        """The text without the secrets that this process knows."""
+        """Return the text without the secrets that this process knows."""
         return self.secrets.redactor.redact(text)
 
 
 def make_tools(home: Home, parts: ToolParts) -> HomeTools:
-    """Ask every registered family for its tools."""
+    """Create the tools of every registered family."""
     tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
     return HomeTools(home, Toolset(tools), parts.commands, parts.secrets)

@@ -1,7 +1,7 @@
-"""Which commands each agent may run: what is configured, and what people allowed for good.
+"""Which commands each agent may run: the configured rules, and those that people added.
 
-An agent's own `tools.exec` holds over the one for all: whatever it sets replaces the value, except that its patterns,
-trusted folders and profiles come on top of the shared ones. What a person remembers belongs to one agent.
+The agent's own `tools.exec` overrides the default section, except that its patterns, trusted folders and profiles are
+added to the shared ones. A rule that a person added belongs to one agent.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from retinue.tools.shell.allowlist import (
 
 log = logging.getLogger(__name__)
 
-LONGEST_COMMAND_KEPT = 2_000
-"""Characters of a command that are kept beside a rule; approvals keep theirs whole."""
+MAX_COMMAND_CHARS = 2_000
+"""How many characters of a command are stored with a rule; approvals store the whole command."""
 
 _REMEMBERED = "SELECT pattern FROM command_rules WHERE agent = ? ORDER BY rowid"
 
@@ -69,9 +69,9 @@ ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command =
 
 
 class Rule(Struct, frozen=True):
-    """A pattern that lets commands run unasked: where it comes from, and how it was used last.
+    """A pattern whose commands need no approval: its source and its last use.
 
-    `id` is empty where the pattern stands in the configuration, at the key `source`.
+    `id` is empty if the pattern is in the configuration, at the key `source`.
     """
 
     agent: AgentId
@@ -110,7 +110,7 @@ def _no_bins(agent: AgentId) -> frozenset[str]:
 
 
 class ConfiguredAllowRules:
-    """The rules of all agents of a home; satisfies `tools.allowlist.Rulebook`."""
+    """The rules of all agents of a home; satisfies `CommandRuleStore`."""
 
     def __init__(self, config: Config, database: Database, audit: AuditLog, clock: Clock) -> None:
         self._config = config
@@ -122,17 +122,17 @@ class ConfiguredAllowRules:
         self._configured = cache(self._read_configured)
 
     def attach_skills(self, skill_bins: Callable[[AgentId], frozenset[str]]) -> None:
-        """Say where the programs of an agent's skills are to be found."""
+        """Set the function that finds the programs of an agent's skills."""
         self._skill_bins = skill_bins
 
     def renewed(self, config: Config) -> ConfiguredAllowRules:
-        """The same remembered rules under another configuration."""
+        """Return the same stored rules under another configuration."""
         fresh = ConfiguredAllowRules(config, self._database, self._audit, self._clock)
         fresh.attach_skills(self._skill_bins)
         return fresh
 
     def rules(self, agent: AgentId) -> CommandRules:
-        """What the agent may run now."""
+        """Return the current rules of an agent."""
         shared, own = self._sections(agent)
         remembered = (row["pattern"] for row in self._database.read(_REMEMBERED, (agent,)))
         merged = merge_sections(shared, own)
@@ -140,7 +140,7 @@ class ConfiguredAllowRules:
         return make_rules(merged, (*self._configured(agent), *_readable(remembered)), bins)
 
     def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
-        """Record that a pattern let a command run; where that cannot be kept, the command runs all the same."""
+        """Record that a pattern allowed a command; if that cannot be stored, the command runs nevertheless."""
         values = (agent, str(pattern), format_moment(self._clock.now()), _kept(command))
         try:
             with self._database.change() as base:
@@ -149,22 +149,22 @@ class ConfiguredAllowRules:
             log.warning("the use of `%s` was not recorded: %s", pattern, error)
 
     def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
-        """Allow these from now on, because a person said so; where that cannot be kept, they will be asked again."""
+        """Store patterns that a person allowed; if that fails, the person is asked again."""
         try:
             for pattern in patterns:
                 self._add(agent, pattern, command, by)
         except StorageError as error:
-            log.warning("what %s allowed for good was not kept: %s", by, error)
+            log.warning("the rules that %s allowed were not stored: %s", by, error)
 
     def add(self, agent: AgentId, text: str, by: Approver) -> Rule:
-        """Allow what a person wrote as a pattern; raises `ConfigError` where it is none."""
+        """Allow a pattern that a person wrote; raise `ConfigError` if it is invalid."""
         self._check(by, "rule_added", text)
         pattern = ArgvPattern.parse(text)
         self._add(agent, pattern, "", by.name)
         return next(rule for rule in self.listing(agent) if rule.id and rule.pattern == str(pattern))
 
     def remove(self, code: str, by: Approver, agent: AgentId | None = None) -> Rule:
-        """Forget a remembered rule, named by its id or its text; raises `UsageError` where there is none such."""
+        """Delete a stored rule by its id or text; raise `UsageError` if there is none."""
         self._check(by, "rule_removed", code)
         wanted = code.strip()
         known = [rule for rule in self.listing(agent) if wanted.lower() == rule.id or wanted == rule.pattern]
@@ -178,14 +178,14 @@ class ConfiguredAllowRules:
         return found
 
     def listing(self, agent: AgentId | None = None) -> tuple[Rule, ...]:
-        """Every pattern, of one agent or of all: those of the configuration first, then those people remembered."""
+        """Return all patterns of one agent or of all: those of the configuration first, then the stored ones."""
         agents = self._config.agents.ids if agent is None else (agent,)
         configured = [rule for each in agents for rule in self._list_configured(each)]
         remembered = map(_read_rule, self._database.read(_LIST))
         return (*configured, *(rule for rule in remembered if agent in (None, rule.agent)))
 
     def _check(self, approver: Approver, what: str, text: str) -> None:
-        """Refuse whoever may not change the rules; that they tried is written down."""
+        """Raise if the approver may not change the rules, and record the attempt."""
         objection = approver.objection
         if objection is not None:
             details = {"wanted": what, "rule": literal(text), "because": objection}
@@ -221,13 +221,13 @@ class ConfiguredAllowRules:
 
     def _no_such_rule(self, wanted: str, known: Sequence[Rule], agent: AgentId | None) -> str:
         if known:
-            return f"'{wanted}' stands in the configuration: take it out of {known[0].source}."
+            return f"'{wanted}' is in the configuration: remove it from {known[0].source}."
         ids = ", ".join(f"{rule.id} ({rule.pattern})" for rule in self.listing(agent) if rule.id) or "none"
-        return f"There is no remembered rule '{literal(wanted, 80)}'. Remembered: {ids}."
+        return f"There is no stored rule '{literal(wanted, 80)}'. Stored: {ids}."
 
 
 def merge_sections(shared: ExecSection, own: AgentExec) -> ExecSection:
-    """The section for all with what an agent sets itself; folders and profiles are added, the rest is replaced."""
+    """Merge the default section with the agent's own; folders and profiles are added, the rest is replaced."""
     chosen = {name: getattr(own, name) for name in set_attributes(own) if getattr(own, name) is not None}
     added = {
         "safe_bin_trusted_dirs": list(dict.fromkeys((*shared.safe_bin_trusted_dirs, *own.safe_bin_trusted_dirs))),
@@ -239,7 +239,7 @@ def merge_sections(shared: ExecSection, own: AgentExec) -> ExecSection:
 def make_rules(
     section: ExecSection, patterns: tuple[ArgvPattern, ...], skill_bins: frozenset[str] = frozenset()
 ) -> CommandRules:
-    """The rules that a section of the configuration and these patterns make."""
+    """Return the rules of a section of the configuration and these patterns."""
     bins = section.safe_bins
     return CommandRules(
         security=Security(section.security or Security.ALLOWLIST),
@@ -265,16 +265,16 @@ def _profile(settings: ProfileSettings) -> SafeBinSpec:
 
 
 def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
-    """The patterns in texts; one that cannot be read allows nothing."""
+    """Parse patterns; an invalid one is ignored."""
     for text in texts:
         try:
             yield ArgvPattern.parse(text)
         except ConfigError as error:
-            log.warning("a command pattern is not used: %s", error)
+            log.warning("a command pattern is ignored: %s", error)
 
 
 def _kept(command: str) -> str:
-    return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:LONGEST_COMMAND_KEPT]
+    return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:MAX_COMMAND_CHARS]
 
 
 def _read_rule(row: sqlite3.Row) -> Rule:

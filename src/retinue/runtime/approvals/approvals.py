@@ -1,4 +1,4 @@
-"""ApprovalBroker and remembered rules of a home, reached with or without a running turn."""
+"""The approvals and command rules of a home, with or without a running turn."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 
 class Permissions(Struct, frozen=True):
-    """What people are asked and what they allowed: open questions and the rules for commands."""
+    """The pending approvals and the rules for commands."""
 
     home: Home
     approvals: ApprovalBroker
-    rulebook: ConfiguredAllowRules
+    rule_store: ConfiguredAllowRules
 
     def renewed(self, home: Home) -> Permissions:
-        """The same questions and remembered rules under another configuration."""
-        return Permissions(home, self.approvals, self.rulebook.renewed(home.config))
+        """Return the same approvals and stored rules under another configuration."""
+        return Permissions(home, self.approvals, self.rule_store.renewed(home.config))
 
     def asking(self, here: Ask, show: Emit) -> Ask:
-        """The `Ask` of a turn: its questions are kept, and answered here or from anywhere else."""
+        """Return the `Ask` of a turn: its requests are stored, and answered here or by another process."""
         within = timedelta(milliseconds=self.home.config.tools.exec.approval_timeout_ms)
         return partial(self.approvals.ask, here=here, within=within, show=show)
 
     def approver(self, name: str, *, owner: bool = True, source: Source = Source.CHAT) -> Approver:
-        """Somebody who wants to decide through this process."""
+        """Return the approver that decides through this process."""
         return Approver(name, owner, source, in_command=IN_COMMAND in self.home.environment)
 
     def sender(self, inbound: Inbound) -> Approver:
-        """The sender of a message, as one who wants to decide."""
+        """Return the sender of a message as an approver."""
         name = inbound.sender or f"the {'owner' if inbound.owner else 'guest'} on {inbound.channel}"
         return self.approver(name, owner=inbound.owner, source=inbound.source)
 
 
 @contextmanager
 def open_permissions(home: Home, database: Database | None = None) -> Iterator[Permissions]:
-    """Open what people are asked and allowed; without a database at hand, the home's is opened and closed again."""
+    """Open the approvals and rules; without a database, that of the home is opened and closed again."""
     if database is None:
         path = home.paths.path / DATABASE_NAME
         database = Database(path, durable=home.durable, newer="aside")
@@ -57,8 +57,8 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    book = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
+    broker = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
     try:
-        yield Permissions(home, book, ConfiguredAllowRules(home.config, database, audit, clock))
+        yield Permissions(home, broker, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:
-        book.close()
+        broker.close()

@@ -1,4 +1,4 @@
-"""An agent's own jobs, as its cron tool sees them."""
+"""An agent's own jobs, as its cron tool uses them."""
 
 from __future__ import annotations
 
@@ -18,77 +18,77 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.home import Home
-from retinue.toolkit.jobdesk import Listed
+from retinue.toolkit.job_service import Listed
 
 
 def zone_of(home: Home) -> str:
-    """The time zone that people mean who name none."""
+    """Return the time zone of times without one."""
     return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
 
 
 def require_heartbeat(home: Home, agent: AgentId) -> None:
-    """Raise `UsageError` where an agent has no heartbeat that a job could wait for."""
+    """Raise `UsageError` if an agent has no heartbeat that a job could wait for."""
     agents = home.config.agents
     heartbeat = agents.resolve(agent).heartbeat
     if agent not in agents.beating or not heartbeat.enabled or not heartbeat.every:
-        raise UsageError(f"The agent '{agent}' has no heartbeat that anything could wait for. Use the wake mode now.")
+        raise UsageError(f"The agent '{agent}' has no heartbeat to wait for. Use the wake mode now.")
 
 
 def _read_own(fields: Mapping[str, Any]) -> JobFields:
-    """What an agent says about a job; where answers are posted, with the owner's token, is not its to say."""
+    """Read an agent's fields of a job; it may not set a webhook, because that request carries the owner's token."""
     read = read_job_fields(fields)
     if read.deliver == "webhook" or read.url is not None:
-        raise UsageError("Only the owner can let a job report to an address, with `retinue cron`. Use `announce`.")
+        raise UsageError("Only the owner can deliver a job to a URL, with `retinue cron`. Use `announce`.")
     return read
 
 
 class AgentJobs(Struct, frozen=True):
-    """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
+    """The jobs of one agent. Jobs that it adds are marked as created by an agent."""
 
     home: Home
-    book: JobStore
+    store: JobStore
 
     def list(self, agent: AgentId) -> Listed:
-        return [describe_job(job) for job in self.book.all() if job.agent == agent]
+        return [describe_job(job) for job in self.store.all() if job.agent == agent]
 
     def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]:
         read = _read_own(fields)
         if read.wake_mode == "next-heartbeat":
             require_heartbeat(self.home, agent)
         draft = draft_job(read, agent, self.home.clock.now(), zone_of(self.home), by="agent")
-        return describe_job(self.book.add(draft))
+        return describe_job(self.store.add(draft))
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         revised = revise_job(self._own(agent, job), _read_own(fields), self.home.clock.now(), zone_of(self.home))
-        return describe_job(self.book.change(revised))
+        return describe_job(self.store.change(revised))
 
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]:
-        return describe_job(self.book.change(replace(self._own(agent, job), enabled=on)))
+        return describe_job(self.store.change(replace(self._own(agent, job), enabled=on)))
 
     def run(self, agent: AgentId, job: str) -> dict[str, Any]:
-        return describe_job(self.book.hasten(self._own(agent, job)))
+        return describe_job(self.store.make_due(self._own(agent, job)))
 
     def wake(self, agent: AgentId, text: str, mode: WakeMode) -> dict[str, Any]:
         if not text.strip():
-            raise UsageError("`wake` needs `text`: what you are to be told.")
+            raise UsageError("`wake` needs `text`: the message for you.")
         if mode == "next-heartbeat":
             require_heartbeat(self.home, agent)
         soon = At(self.home.clock.now() + timedelta(seconds=1))
         job = Job("", "wake", agent, soon, "", target="main", delete_after_run=True, created_by="agent")
         fields = JobFields(message=text, wake_mode=mode)
         revised = revise_job(job, fields, self.home.clock.now(), zone_of(self.home))
-        return describe_job(self.book.add(revised))
+        return describe_job(self.store.add(revised))
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]:
         found = self._own(agent, job)
-        self.book.remove(found.id)
+        self.store.remove(found.id)
         return {"removed": found.id}
 
     def runs(self, agent: AgentId, job: str) -> Listed:
-        return [describe_run(run) for run in self.book.runs(self._own(agent, job).id)]
+        return [describe_run(run) for run in self.store.runs(self._own(agent, job).id)]
 
     def _own(self, agent: AgentId, job: str) -> Job:
-        found = self.book.get(job)
+        found = self.store.get(job)
         if found.agent != agent:
             raise UsageError(f"There is no job '{job}' of this agent.")
         return found

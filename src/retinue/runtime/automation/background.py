@@ -1,4 +1,4 @@
-"""What an agent is told of a command that went on in the background."""
+"""The message to an agent when a background command has ended."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from retinue.toolkit.processes.launch import CommandEnd
 
 
 def announce(end: CommandEnd) -> Inbound:
-    """The message that tells of a command's end, with what it printed marked as foreign."""
-    told = text_of(format_end(end, end.output).content)
+    """Return the message about the end of a command, with its output marked as untrusted."""
+    output = text_of(format_end(end, end.output).content)
     command = sanitise_line(literal(end.command))
     label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
-    text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"
+    text = f"{label}\n{wrap_untrusted(output, ContentSource.COMMAND, new_id=random_id, warn=False)}"
     return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)

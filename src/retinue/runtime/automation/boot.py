@@ -1,4 +1,4 @@
-"""What agents do when the gateway starts: follow BOOT.md, in a fresh session, and say nothing unless they must."""
+"""BOOT.md: instructions that agents follow in a new session when the gateway starts."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from retinue.automation.heartbeat import is_empty_checklist
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.channels.notify_owner import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
 
-LONGEST_BOOT = 600.0
-MOST_BYTES = 64 * 1024
+MAX_BOOT_SECONDS = 600.0
+MAX_BYTES = 64 * 1024
 BOOT_PROMPT = (
-    "The gateway has started. Follow BOOT.md, which stands above, and nothing else. "
+    "The gateway has started. Follow BOOT.md, shown above, and nothing else. "
     "When it is done and nobody has to be told anything, reply NO_REPLY."
 )
 
 
 async def boot_agents(sessions: Sessions, dispatcher: Dispatcher) -> None:
-    """Let every agent with a BOOT.md follow it; one that fails is logged and stops no other."""
+    """Run BOOT.md of every agent that has one; a failure is logged and does not affect the others."""
     for agent in sessions.home.config.agents.ids:
         try:
             if not is_empty_checklist(_instructions(sessions, agent)):
                 await _boot(sessions, dispatcher, agent)
         except RetinueError as error:
-            log.warning("BOOT.md of %s was not followed: %s", agent, error)
+            log.warning("BOOT.md of %s failed: %s", agent, error)
 
 
 async def _boot(sessions: Sessions, dispatcher: Dispatcher, agent: AgentId) -> None:
@@ -40,26 +40,26 @@ async def _boot(sessions: Sessions, dispatcher: Dispatcher, agent: AgentId) -> N
         store.reset(session)
     inbound = Inbound(BOOT_PROMPT, session, channel="boot", source=Source.BOOT)
     accepted = await dispatcher.submit(inbound)
-    answer = await dispatcher.wait(accepted.run, LONGEST_BOOT)
+    answer = await dispatcher.wait(accepted.run, MAX_BOOT_SECONDS)
     if answer is None:
         dispatcher.stop(session)
-        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, LONGEST_BOOT)
+        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, MAX_BOOT_SECONDS)
         return
     sessions.services.inbox.delivered(accepted.run)
     if answer.error:
-        log.warning("BOOT.md of %s was not followed: %s", agent, answer.error)
+        log.warning("BOOT.md of %s failed: %s", agent, answer.error)
     elif not answer.silent and answer.text.strip():
-        tell(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
+        notify(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
 
 
 def _instructions(sessions: Sessions, agent: AgentId) -> str:
-    """What BOOT.md says; nothing where there is none, or the folder is somebody else's."""
+    """Return the text of BOOT.md; empty if there is none or the workspace is not trusted."""
     workspace = sessions.agent(agent).workspace
     try:
         return (
             ""
             if not workspace.trusted
-            else workspace.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+            else workspace.root.read("BOOT.md", max_bytes=MAX_BYTES).data.decode("utf-8", "replace")
         )
     except NotThere:
         return ""

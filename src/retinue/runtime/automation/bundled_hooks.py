@@ -1,4 +1,4 @@
-"""The hooks that Retinue brings: each is a folder with a HOOK.md, and a function here instead of a program."""
+"""The bundled hooks: each has a folder with a HOOK.md, and a function here instead of a program."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 log = logging.getLogger(__name__)
 
-MOST_MESSAGE_CHARS = 2_000
-MOST_EXTRA_FILES = 20
-MOST_LOOKED_AT = 2_000
+MAX_MESSAGE_CHARS = 2_000
+MAX_EXTRA_FILES = 20
+MAX_LOOKED_AT = 2_000
 COMMAND_LOG = "commands.log"
 _BY_A_PERSON = frozenset({"new", "reset"})
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
@@ -39,7 +39,7 @@ _WORKSPACE_NAMES = frozenset(row.name for row in BOOTSTRAP_FILES)
 
 
 def keep_sessions(sessions: Sessions) -> None:
-    """`session-memory`: the last messages of a conversation become a note when a person ends it."""
+    """`session-memory`: write the last messages of a conversation to a note when a person ends it."""
     most = _entry(sessions, "session-memory").messages
 
     async def ended(event: SessionChange) -> None:
@@ -55,28 +55,28 @@ def _keep_session(sessions: Sessions, event: SessionChange, most: int) -> None:
     if session is None or not may_write_notes(parts.workspace, event.session):
         return
     redact = sessions.home.redactor.redact
-    said = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
-    if not said:
+    texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
+    if not texts:
         return
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
-    foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
+    foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
     sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
-    parts.workspace.root.append(path, _spell_note(session, event.reason, (text for text, _ in said)).encode())
+    parts.workspace.root.append(path, _format_note(session, event.reason, (text for text, _ in texts)).encode())
     sessions.shared.memories.note_change(parts.workspace)
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= MOST_MESSAGE_CHARS else f"{text[:MOST_MESSAGE_CHARS]} […]"
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:MAX_MESSAGE_CHARS]} […]"
 
 
-def _spell_note(session: Session, how: str, said: Iterable[str]) -> str:
+def _format_note(session: Session, how: str, texts: Iterable[str]) -> str:
     head = f"# Conversation of {session.started_at:%Y-%m-%d %H:%M} UTC\n\nSession {session.key}, ended by /{how}."
-    return "\n\n".join((head, "## Last messages", *said)) + "\n\n"
+    return "\n\n".join((head, "## Last messages", *texts)) + "\n\n"
 
 
 def log_commands(sessions: Sessions) -> None:
-    """`command-logger`: every slash command adds a line to a log of its own."""
+    """`command-logger`: write every slash command to a log file."""
     folder = sessions.home.paths.path / "logs"
 
     async def given(event: CommandGiven) -> None:
@@ -92,15 +92,15 @@ def log_commands(sessions: Sessions) -> None:
     sessions.shared.bus.subscribe(COMMAND, given, Subscriber("command-logger"))
 
 
-def tell_of_compaction(sessions: Sessions) -> None:
-    """`compaction-notifier`: the person reads when a conversation is summed up."""
+def notify_compaction(sessions: Sessions) -> None:
+    """`compaction-notifier`: notify the person when a conversation is compacted."""
 
     async def ahead(event: Compacting) -> Compacting:
-        text = f"Summing up the conversation ({event.tokens_before:,} tokens) …"
+        text = f"Compacting the conversation ({event.tokens_before:,} tokens) …"
         return replace(event, messages=(*event.messages, text))
 
     async def done(event: Compacting) -> Compacting:
-        text = f"Summed up: {event.tokens_before:,} tokens became {event.tokens_after or 0:,}."
+        text = f"Compacted: {event.tokens_before:,} tokens became {event.tokens_after or 0:,}."
         return replace(event, messages=(*event.messages, text))
 
     who = Subscriber("compaction-notifier")
@@ -109,25 +109,25 @@ def tell_of_compaction(sessions: Sessions) -> None:
 
 
 def add_files(sessions: Sessions) -> None:
-    """`bootstrap-extra-files`: more files of the workspace go into the prompt, where they have a name of its files."""
+    """`bootstrap-extra-files`: add files of the workspace with the name of a prompt file to the prompt."""
     entry = _entry(sessions, "bootstrap-extra-files")
     patterns = (*entry.paths, *entry.patterns, *entry.files)
 
     async def reading(event: BootstrapFiles) -> BootstrapFiles:
         workspace = sessions.agent(event.session.agent).workspace.root.path
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
-        return replace(event, extra=(*event.extra, *islice(found, MOST_EXTRA_FILES)))
+        return replace(event, extra=(*event.extra, *islice(found, MAX_EXTRA_FILES)))
 
     sessions.shared.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
 
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:
-    """The files of a workspace that a path or pattern names and that are called like one of its own files."""
+    """Return the files of a workspace that match a path or pattern and have the name of a prompt file."""
     plain = inside(pattern, workspace)
     if plain is None:
-        log.warning("bootstrap-extra-files: '%s' leads out of the workspace", pattern)
+        log.warning("bootstrap-extra-files: '%s' is outside the workspace", pattern)
         return
-    for path in sorted(islice(workspace.glob(plain), MOST_LOOKED_AT)):
+    for path in sorted(islice(workspace.glob(plain), MAX_LOOKED_AT)):
         if path.name in _WORKSPACE_NAMES and path.parent != workspace:
             yield path.relative_to(workspace).as_posix()
 
@@ -139,7 +139,7 @@ def _entry(sessions: Sessions, name: str) -> HookEntry:
 BUNDLED_HOOKS: Mapping[str, Callable[[Sessions], None]] = {
     "session-memory": keep_sessions,
     "command-logger": log_commands,
-    "compaction-notifier": tell_of_compaction,
+    "compaction-notifier": notify_compaction,
     "bootstrap-extra-files": add_files,
 }
-"""What each bundled hook does; `boot-md` is the gateway's own business."""
+"""The function of each bundled hook; `boot-md` is implemented by the gateway."""

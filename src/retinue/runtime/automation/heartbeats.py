@@ -1,4 +1,4 @@
-"""Heartbeats wired to what they need: agents wake up by themselves, look after things, and speak when they must."""
+"""Heartbeats: agents run at intervals, check their list, and notify the owner if necessary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.agent_jobs import zone_of
-from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
+from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.on_demand import serve_unwatched
 from retinue.runtime.turns.recovery import find_run
@@ -46,19 +46,19 @@ from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
 
-LONGEST_SLEEP = 30.0
+MAX_SLEEP_SECONDS = 30.0
 BUSY_SECONDS = 1.0
-LONGEST_BEAT = 600
-MOST_CHECKLIST = 64 * 1024
+MAX_HEARTBEAT_SECONDS = 600
+MAX_CHECKLIST = 64 * 1024
 FRESH = "heartbeat"
-"""Why an isolated heartbeat begins a new session."""
+"""Why an isolated heartbeat starts a new session."""
 
 Submit = Callable[[Inbound], Awaitable[RunId]]
 Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
 
 
 class _Plan(Struct, frozen=True):
-    """A heartbeat about to be: for whom, in which session, with what to look at, and who hears of it."""
+    """A planned heartbeat: its agent, session, inputs and delivery target."""
 
     agent: AgentId
     settings: AgentSettings
@@ -66,7 +66,7 @@ class _Plan(Struct, frozen=True):
     checklist: str | None
     notes: tuple[PendingNote, ...]
     chat: OwnerChat | None
-    """None where nobody hears of it."""
+    """None if it is not delivered."""
     no_route: str = ""
 
     @property
@@ -74,70 +74,68 @@ class _Plan(Struct, frozen=True):
         return self.settings.heartbeat
 
 
-class Heart:
-    """Beats for every agent that has a heartbeat."""
+class HeartbeatRunner:
+    """Runs the heartbeats of all agents that have one."""
 
-    def __init__(self, sessions: Sessions, book: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher) -> None:
+    def __init__(self, sessions: Sessions, wake_log: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher) -> None:
         self.sessions = sessions
-        self.book = book
+        self.wake_log = wake_log
         self.agenda = agenda
         self.dispatcher = dispatcher
         self._began = sessions.home.clock.now()
 
     async def serve(self) -> None:
-        """Beat until cancelled."""
+        """Run heartbeats until cancelled."""
         while True:
-            pause = LONGEST_SLEEP
+            pause = MAX_SLEEP_SECONDS
             for agent in self.agents():
                 try:
-                    pause = min(pause, await self._beat_if_due(agent))
-                except Exception:  # border: tools, plugins, models and disks fail in there
+                    pause = min(pause, await self._run_if_due(agent))
+                except Exception:  # boundary: tools, plugins, models and disks can fail
                     log.exception("the heartbeat of %s failed", agent)
             await anyio.sleep(pause)
 
     def agents(self) -> tuple[AgentId, ...]:
-        """Who has a heartbeat."""
+        """Return the agents that have a heartbeat."""
         return self.sessions.home.config.agents.beating
 
     def due(self, agent: AgentId) -> datetime | None:
-        """When an agent's heart beats next; None where it does not."""
+        """Return when an agent's next heartbeat is due; None if it has none."""
         settings = self._settings(agent).heartbeat
-        last = self.book.last(agent)
+        last = self.wake_log.last(agent)
         every = settings.every if settings.enabled else timedelta()
         return next_heartbeat(last.at if last else self._began, every, self.sessions.home.clock.now())
 
-    async def _beat_if_due(self, agent: AgentId) -> float:
+    async def _run_if_due(self, agent: AgentId) -> float:
         due = self.due(agent)
         now = self.sessions.home.clock.now()
         if due is None:
-            return LONGEST_SLEEP
+            return MAX_SLEEP_SECONDS
         if due > now:
             return (due - now).total_seconds()
-        beat = await self.beat(agent, WakeReason.INTERVAL)
-        return BUSY_SECONDS if beat.skip is SkipReason.BUSY else 0.0
+        entry = await self.run_now(agent, WakeReason.INTERVAL)
+        return BUSY_SECONDS if entry.skip is SkipReason.BUSY else 0.0
 
-    async def beat(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
-        """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
+    async def run_now(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
+        """Run an agent's heartbeat now unless there is a reason to skip it; the outcome is always recorded."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = WakeRecord(
-            agent, self.sessions.home.clock.now(), wake, "failed", "it broke off; the log has the details"
-        )
+        entry = WakeRecord(agent, self.sessions.home.clock.now(), wake, "failed", "it failed; the log has the details")
         if skip is not None:
-            beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
+            entry = replace(entry, outcome="skipped", detail=skip, skip=skip)
             if skip is SkipReason.NO_ROUTE:
-                beat = replace(beat, detail=f"{skip}: {plan.no_route}")
+                entry = replace(entry, detail=f"{skip}: {plan.no_route}")
         try:
             if skip is None:
-                beat = await self._ask(beat, plan)
+                entry = await self._ask(entry, plan)
         except RetinueError as error:
-            beat = replace(beat, detail=str(error))
+            entry = replace(entry, detail=str(error))
         finally:
-            if beat.skip is not SkipReason.BUSY:
-                self.book.record(beat)
-        return beat
+            if entry.skip is not SkipReason.BUSY:
+                self.wake_log.record(entry)
+        return entry
 
-    async def _ask(self, beat: WakeRecord, plan: _Plan) -> WakeRecord:
+    async def _ask(self, entry: WakeRecord, plan: _Plan) -> WakeRecord:
         heartbeat, foreign = plan.heartbeat, any(note.foreign for note in plan.notes)
         if heartbeat.isolated_session:
             await self._start_afresh(plan.session)
@@ -152,48 +150,50 @@ class Heart:
         )
         run = (await self.dispatcher.submit(inbound)).run
         self.agenda.read(plan.notes)
-        limit = heartbeat.timeout_seconds or min(int(heartbeat.every.total_seconds()) or LONGEST_BEAT, LONGEST_BEAT)
+        limit = heartbeat.timeout_seconds or min(
+            int(heartbeat.every.total_seconds()) or MAX_HEARTBEAT_SECONDS, MAX_HEARTBEAT_SECONDS
+        )
         answer = await self.dispatcher.wait(run, limit)
         if answer is None:
             self.dispatcher.stop(plan.session)
-            return replace(beat, detail=f"it took longer than {limit} s and was stopped")
-        beat = replace(beat, tokens=answer.usage.total)
+            return replace(entry, detail=f"it took longer than {limit} s and was stopped")
+        entry = replace(entry, tokens=answer.usage.total)
         if answer.status is not TurnStatus.OK:
             self.sessions.services.inbox.delivered(run)
-            return replace(beat, detail=answer.error or "the turn did not end well")
-        return await self._tell(beat, plan, answer)
+            return replace(entry, detail=answer.error or "the turn failed")
+        return await self._deliver(entry, plan, answer)
 
     async def _start_afresh(self, session: SessionKey) -> None:
         before = self.sessions.agent(session.agent).store.peek(session)
         if before is not None and before.messages:
             await self.sessions.runner(session).restart(FRESH)
 
-    async def _tell(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
-        beat = self._judge(beat, plan, answer)
+    async def _deliver(self, entry: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
+        entry = self._judge(entry, plan, answer)
         reasoning = self._reasoning(answer) if plan.heartbeat.include_reasoning else ""
         stays = plan.chat == OwnerChat(answer.session) and not reasoning
-        if beat.outcome == "delivered" and stays:
-            return beat
+        if entry.outcome == "delivered" and stays:
+            return entry
         self.sessions.services.inbox.delivered(answer.run)
-        if beat.outcome == "delivered" and plan.chat is not None:
+        if entry.outcome == "delivered" and plan.chat is not None:
             text = "\n\n".join(filter(None, (reasoning, answer.text)))
-            tell(self.sessions, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
-        return beat
+            notify(self.sessions, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
+        return entry
 
-    def _judge(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
-        """What becomes of an answer, and why."""
+    def _judge(self, entry: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
+        """Return the outcome of an answer and its reason."""
         if answer.silent or not answer.text.strip():
-            return replace(beat, outcome="quiet", detail="")
-        if is_repeat(answer.text, self.book.said(beat.agent), beat.at):
-            return replace(beat, outcome="repeated", detail="")
+            return replace(entry, outcome="quiet", detail="")
+        if is_repeat(answer.text, self.wake_log.delivered_texts(entry.agent), entry.at):
+            return replace(entry, outcome="repeated", detail="")
         if plan.chat is None:
-            return replace(beat, outcome="quiet", detail="the target is none")
+            return replace(entry, outcome="quiet", detail="the target is none")
         if plan.heartbeat.direct_policy == "block" and plan.chat.is_direct:
-            return replace(beat, outcome="quiet", detail="heartbeats may not answer into direct chats")
-        return replace(beat, outcome="delivered", digest=digest_of(answer.text), detail=answer.text[:500])
+            return replace(entry, outcome="quiet", detail="heartbeats may not deliver to direct chats")
+        return replace(entry, outcome="delivered", digest=digest_of(answer.text), detail=answer.text[:500])
 
     def _reasoning(self, answer: Outbound) -> str:
-        """What the model thought in a turn, as people read it."""
+        """Return the model's reasoning in a turn, formatted for people."""
         store = self.sessions.agent(answer.session.agent).store
         thoughts = [
             part.text.strip()
@@ -225,7 +225,7 @@ class Heart:
     def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
         heartbeat, now = plan.heartbeat, self.sessions.home.clock.now()
         hours = heartbeat.active_hours
-        last = self.book.last(plan.agent)
+        last = self.wake_log.last(plan.agent)
         spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return HeartbeatSituation(
             local=now.astimezone(self._zone(hours.timezone)),
@@ -248,34 +248,34 @@ class Heart:
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
-            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MOST_CHECKLIST)
+            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MAX_CHECKLIST)
             return found.data.decode("utf-8", "replace")
         except NotThere:
             return None
 
 
 def _question(heartbeat: HeartbeatSettings, notes: Sequence[PendingNote]) -> str:
-    """What the agent is asked, which always says how to stay quiet.
+    """Return the message of the heartbeat, which always says how to stay silent.
 
-    HEARTBEAT.md is no part of it: like all that changes, it stands in front of the message.
+    HEARTBEAT.md is not part of it: like all changing text, it is added before the message.
     """
     asked = [heartbeat.prompt or HEARTBEAT_PROMPT]
     if HEARTBEAT_OK not in asked[0]:
-        asked.append(f"If nobody has to know anything, reply {HEARTBEAT_OK}.")
+        asked.append(f"If there is nothing to report, reply {HEARTBEAT_OK}.")
     if notes:
-        asked += ["What came in since the last wake-up:", *(note.text for note in notes)]
+        asked += ["New since the last heartbeat:", *(note.text for note in notes)]
     return "\n\n".join(asked)
 
 
-def make_heart(sessions: Sessions, dispatcher: Dispatcher) -> Heart:
-    """What wakes the agents of a home through a dispatcher."""
+def make_heartbeats(sessions: Sessions, dispatcher: Dispatcher) -> HeartbeatRunner:
+    """Return the heartbeats of a home that run through a dispatcher."""
     clock = sessions.home.clock
-    book, agenda = WakeLog(sessions.services.database, clock), PendingNoteStore(sessions.services.database, clock)
-    return Heart(sessions, book, agenda, dispatcher)
+    wake_log, agenda = WakeLog(sessions.services.database, clock), PendingNoteStore(sessions.services.database, clock)
+    return HeartbeatRunner(sessions, wake_log, agenda, dispatcher)
 
 
 @asynccontextmanager
-async def open_heart(dispatcher: Dispatcher) -> AsyncIterator[Heart]:
-    """A heart in a process that serves nobody else, for one beat by hand."""
+async def open_heartbeats(dispatcher: Dispatcher) -> AsyncIterator[HeartbeatRunner]:
+    """Return heartbeats in a process without a gateway, for one manual run."""
     async with serve_unwatched(dispatcher):
-        yield make_heart(dispatcher.sessions, dispatcher)
+        yield make_heartbeats(dispatcher.sessions, dispatcher)

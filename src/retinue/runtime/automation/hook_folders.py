@@ -1,4 +1,4 @@
-"""Hook folders of a home: which there are, and telling those that are on what happens."""
+"""Hook folders of a home: finding them, and running the enabled ones for events."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ log = logging.getLogger(__name__)
 SELF = Subscriber("hook-folders", timeout=60.0)
 BUNDLED = Path(retinue.__file__).parent / "automation" / "bundled"
 ON_BY_ITSELF = frozenset({"boot-md"})
-"""Bundled hooks that need nobody to switch them on."""
+"""Bundled hooks that are enabled by default."""
 
 HookSource = Literal["home", "extra", "bundled", "workspace"]
 
 
 class KnownHook(Struct, frozen=True):
-    """A hook that was found: whose it is, whether it is on, and what keeps it from being used."""
+    """A hook that was found: its owner, whether it is enabled, and why it cannot be used."""
 
     name: str
     source: HookSource
@@ -66,21 +66,21 @@ class KnownHook(Struct, frozen=True):
         return self.enabled and self.hook is not None and not self.problems
 
 
-def survey_hooks(home: Home) -> Iterator[KnownHook]:
-    """Every hook of a home. Of two with one name the first counts: the owner's own, bundled ones, workspaces'."""
+def list_hooks(home: Home) -> Iterator[KnownHook]:
+    """Return every hook of a home. The first of a name counts: the owner's, bundled ones, workspaces'."""
     for folder, source in _distinct(home):
         yield _look_at(home, folder, source)
 
 
 def is_hook_on(home: Home, name: str, *, own: bool = False) -> bool:
-    """Whether a hook is switched on; what the owner put into the home is, unless somebody says otherwise."""
+    """Return whether a hook is enabled; hooks in the home are, unless the configuration disables them."""
     settings = home.config.hooks.internal
     entry = settings.entries.get(name)
     return settings.enabled and (entry.enabled if entry is not None else own or name in ON_BY_ITSELF)
 
 
 def bundled_on(home: Home) -> tuple[str, ...]:
-    """The bundled hooks that are on and not replaced by one of the owner's."""
+    """Return the bundled hooks that are enabled and not replaced by one of the owner's."""
     configured = (*home.config.hooks.internal.entries, *ON_BY_ITSELF)
     names = sorted(name for name in set(configured) if (BUNDLED / name).is_dir() and is_hook_on(home, name))
     own = {folder.name for root in _own_roots(home) for folder in find_folders(root)} if names else set()
@@ -132,25 +132,25 @@ def _own_roots(home: Home) -> tuple[Path, ...]:
 
 
 class HookFolders(Struct, frozen=True):
-    """The programs that are on, with the environment each gets."""
+    """The programs of enabled hooks, with the environment of each."""
 
     hooks: tuple[tuple[HookFolder, Mapping[str, str]], ...]
     home: Home
     _added: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    """The files that each hook put into a session's prompt last, so that the audit log has only what is new."""
+    """The files that each hook added to a session's prompt last, so that the audit log records only changes."""
 
-    async def tell(self, event: str, session: SessionKey | None = None, **context: Any) -> tuple[str, ...]:
-        """Tell every hook that wants to know, one after the other, so that they see things in order.
+    async def run_hooks(self, event: str, session: SessionKey | None = None, **context: Any) -> tuple[str, ...]:
+        """Run every hook that subscribes to an event, one after the other, so that they see events in order.
 
-        Returns what they have to say to the person, each under its hook's name.
+        Returns their messages for the person, each under its hook's name.
         """
-        replies = [(hook, await self._tell(hook, event, session, context)) for hook in self._listeners(event)]
+        replies = [(hook, await self._run_hook(hook, event, session, context)) for hook in self._listeners(event)]
         return tuple(f"[{hook.name}] {text}" for hook, reply in replies for text in reply.messages)
 
     def _listeners(self, event: str) -> Iterator[HookFolder]:
         return (hook for hook, _ in self.hooks if hook.wants(event))
 
-    async def _tell(
+    async def _run_hook(
         self, hook: HookFolder, event: str, session: SessionKey | None, context: Mapping[str, Any]
     ) -> HookReply:
         kind, _, action = event.partition(":")
@@ -164,12 +164,12 @@ class HookFolders(Struct, frozen=True):
         environment = next(variables for known, variables in self.hooks if known is hook)
         try:
             return await run_hook(hook, told, environment)
-        except RetinueError as error:  # a hook that fails harms nobody
+        except RetinueError as error:  # a failing hook affects nothing else
             log.warning("%s", error)
             return HookReply()
 
     def listen(self, bus: HookBus) -> None:
-        """Hear of what happens in sessions."""
+        """Subscribe to the events of sessions."""
         bus.subscribe(MESSAGE_RECEIVED, self._received, SELF)
         bus.subscribe(MESSAGE_SENDING, self._sent, SELF)
         bus.subscribe(COMMAND, self._commanded, SELF)
@@ -182,32 +182,32 @@ class HookFolders(Struct, frozen=True):
             bus.subscribe(BOOTSTRAP, self._bootstrap, SELF)
 
     async def _received(self, event: Inbound) -> None:
-        await self.tell("message:received", event.session, text=event.text, source=event.source.value)
+        await self.run_hooks("message:received", event.session, text=event.text, source=event.source.value)
 
     async def _sent(self, event: Outbound) -> None:
-        await self.tell("message:sent", event.session, text=event.text, status=event.status.value)
+        await self.run_hooks("message:sent", event.session, text=event.text, status=event.status.value)
 
     async def _commanded(self, event: CommandGiven) -> CommandGiven:
-        said = await self.tell(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
+        said = await self.run_hooks(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
         return replace(event, messages=(*event.messages, *said))
 
     async def _started(self, event: SessionChange) -> None:
-        await self.tell("session:start", event.session, sessionId=event.session_id, reason=event.reason)
+        await self.run_hooks("session:start", event.session, sessionId=event.session_id, reason=event.reason)
         if event.reason in tuple(ResetReason):
-            await self.tell("session:auto-reset", event.session, sessionId=event.session_id, reason=event.reason)
+            await self.run_hooks("session:auto-reset", event.session, sessionId=event.session_id, reason=event.reason)
 
     async def _ended(self, event: SessionChange) -> None:
-        await self.tell("session:end", event.session, sessionId=event.session_id, reason=event.reason)
+        await self.run_hooks("session:end", event.session, sessionId=event.session_id, reason=event.reason)
 
     async def _turn_over(self, event: TurnEnded) -> None:
-        await self.tell("agent:turn-end", event.session, status=event.finished.status.value)
+        await self.run_hooks("agent:turn-end", event.session, status=event.finished.status.value)
 
     async def _compacting(self, name: str, event: Compacting) -> Compacting:
         tokens = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
-        return replace(event, messages=(*event.messages, *await self.tell(name, event.session, **tokens)))
+        return replace(event, messages=(*event.messages, *await self.run_hooks(name, event.session, **tokens)))
 
     async def _bootstrap(self, event: BootstrapFiles) -> BootstrapFiles:
-        """Let hooks that may name more files for a prompt; only paths inside the workspace are taken."""
+        """Let permitted hooks name more files for a prompt; only paths inside the workspace are accepted."""
         workspace = locate_workspace(self.home, event.session.agent)
         names = [file.name for file in event.files]
         context = {"workspaceDir": str(workspace), "agentId": event.session.agent, "bootstrapFiles": names}
@@ -216,7 +216,7 @@ class HookFolders(Struct, frozen=True):
             if not self._may_add_files(hook):
                 log.warning("the hook %s may not change prompts (allowPromptInjection)", hook.name)
                 continue
-            reply = await self._tell(hook, BOOTSTRAP_EVENT, event.session, context)
+            reply = await self._run_hook(hook, BOOTSTRAP_EVENT, event.session, context)
             added = tuple(filter(None, (inside(path, workspace) for path in reply.bootstrap_files)))
             self._audit(hook, event.session, added)
             extra += added
@@ -234,7 +234,7 @@ class HookFolders(Struct, frozen=True):
 
 
 def inside(path: str, workspace: Path) -> str | None:
-    """A path as the prompt names files of the workspace; None where it is not plainly one of them."""
+    """Return a path as the prompt names files of the workspace; None if it is not clearly inside it."""
     given = Path(path)
     if given.is_absolute():
         if not given.is_relative_to(workspace):
@@ -244,14 +244,14 @@ def inside(path: str, workspace: Path) -> str | None:
 
 
 def load_hook_folders(home: Home) -> HookFolders:
-    """The programs of a home that are told what happens; one that is on and cannot be used is logged."""
+    """Return the enabled hook programs of a home; an enabled one that cannot be used is logged."""
     found = []
     for folder, source in _distinct(home):
         if source == "bundled" or not is_hook_on(home, folder.name, own=source in ("home", "extra")):
             continue
         known = _look_at(home, folder, source)
         if known.hook is None or known.problems:
-            log.warning("the hook %s is not used: %s", known.name, "; ".join(known.problems))
+            log.warning("the hook %s cannot be used: %s", known.name, "; ".join(known.problems))
             continue
         entry = home.config.hooks.internal.entries.get(known.name) or HookEntry()
         found.append((known.hook, {**base_environment(home.environment), **entry.env}))

@@ -1,4 +1,4 @@
-"""The hooks of a running Retinue: every point by its name, and the plugins that listen."""
+"""The hooks of a running Retinue: every hook point by name, and the subscribed plugins."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ POINTS: dict[str, HookPoint[Any] | HookQuery[Any, Any]] = {
         TURN_END,
     )
 }
-"""Everything a plugin can listen to."""
+"""All hook points that a plugin can subscribe to."""
 
 
 def open_bus(home: Home) -> HookBus:
-    """A bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and left out."""
+    """Return a bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and skipped."""
     bus = HookBus()
     for spec in home.registry.hooks:
         point = POINTS.get(spec.hook)
         if point is None:
-            log.warning("plugin %s: '%s' is no hook; there are: %s", spec.plugin, spec.hook, ", ".join(POINTS))
+            log.warning("plugin %s: there is no hook '%s'; hooks: %s", spec.plugin, spec.hook, ", ".join(POINTS))
             continue
         try:
             handler = spec.handler.load()
-        except Exception:  # border: a plugin is foreign code
+        except Exception:  # boundary: a plugin may raise anything
             log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
             continue
         bus.subscribe(point, handler, _subscriber(spec, home.config.plugins.entries.get(spec.plugin)))
@@ -62,7 +62,7 @@ def open_bus(home: Home) -> HookBus:
 
 
 def attach_bundled(sessions: Sessions) -> None:
-    """Let the bundled hooks that somebody switched on listen too; they know the sessions, so they come after it."""
+    """Subscribe the enabled bundled hooks; they need the sessions, which are created after the bus."""
     names = [name for name in bundled_on(sessions.home) if name not in ON_BY_ITSELF]
     if names:
         from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS
@@ -72,7 +72,7 @@ def attach_bundled(sessions: Sessions) -> None:
 
 
 def _subscriber(spec: HookSpec, entry: PluginEntry | None) -> Subscriber:
-    """The plugin with what its configuration allows it."""
+    """Return the plugin with its permissions from the configuration."""
     rules = (entry or PluginEntry()).hooks
     granted = {"prompt": rules.allow_prompt_injection, "model": rules.allow_model_override}
     milliseconds = rules.timeouts.get(spec.hook, rules.timeout_ms)

@@ -1,4 +1,4 @@
-"""Jobs wired to everything they need: the home's database, the sessions they speak in, and where answers go."""
+"""The jobs of a home with their database, the sessions they run in, and the delivery of answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import RunId, SessionKind
 from retinue.runtime.automation.agent_jobs import require_heartbeat
-from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.channels.notify_owner import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.subagents.on_demand import serve_unwatched
@@ -39,8 +39,8 @@ WEBHOOK_BYTES = 65_536
 
 
 @contextmanager
-def open_job_book(home: Home) -> Iterator[JobStore]:
-    """The jobs of a home, for somebody who runs none."""
+def open_job_store(home: Home) -> Iterator[JobStore]:
+    """Open the jobs of a home without running them."""
     database = Database(home.job_database, durable=home.durable, newer="aside")
     try:
         yield JobStore(database, home.clock, random_id)
@@ -49,7 +49,7 @@ def open_job_book(home: Home) -> Iterator[JobStore]:
 
 
 def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
-    """What runs the jobs of a home through a dispatcher."""
+    """Return the runner of a home's jobs, which submits them through a dispatcher."""
     home = sessions.home
 
     async def submit(inbound: Inbound, key: str) -> RunId:
@@ -60,7 +60,7 @@ def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
         if answer is not None:
             sessions.services.inbox.delivered(
                 run
-            )  # the job says where it goes; a session that it spoke in has it already
+            )  # The job delivers the answer itself; the session that it ran in already has it.
         return answer
 
     async def stop(inbound: Inbound) -> None:
@@ -69,7 +69,7 @@ def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
     def note(inbound: Inbound, token: str) -> None:
         agent = inbound.session.agent
         require_heartbeat(home, agent)
-        # A heartbeat has the owner's rights, which a job that an agent planned has not.
+        # A heartbeat has the owner's rights; a job that an agent created does not.
         PendingNoteStore(sessions.services.database, home.clock).put(
             agent, inbound.text, foreign=not inbound.owner, token=token
         )
@@ -88,19 +88,19 @@ def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
 
 @asynccontextmanager
 async def open_job_runner(dispatcher: Dispatcher) -> AsyncIterator[JobRunner]:
-    """A runner in a process that serves nobody else, for one run by hand."""
+    """Return a runner in a process without a gateway, for one manual run."""
     async with serve_unwatched(dispatcher):
         yield make_job_runner(dispatcher.sessions, dispatcher)
 
 
-def put_away_runs(sessions: Sessions, book: JobStore) -> None:
-    """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
-    book.forget_old_runs()
+def archive_runs(sessions: Sessions, jobs: JobStore) -> None:
+    """Delete old runs, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
+    jobs.forget_old_runs()
     retention = sessions.home.config.cron.session_retention
     if retention is False:
         return
     now = sessions.home.clock.now()
-    running = {run.run for run in book.unfinished()}
+    running = {run.run for run in jobs.unfinished()}
     for agent in sessions.home.config.agents.ids:
         store = sessions.agent(agent).store
         old = tuple(
@@ -112,11 +112,11 @@ def put_away_runs(sessions: Sessions, book: JobStore) -> None:
         )
         done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, sessions.home.paths))
         for key, kept in done.archived.items():
-            log.info("put away %s as %s", key, kept.name)
+            log.info("archived %s as %s", key, kept.name)
 
 
 class Announcer(Struct, frozen=True):
-    """Brings what a job came to where the job says."""
+    """Delivers the answers of jobs."""
 
     sessions: Sessions
 
@@ -126,7 +126,7 @@ class Announcer(Struct, frozen=True):
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"
         chat = find_chat(self.sessions, job.agent, job.delivery.channel, job.delivery.to)
-        tell(self.sessions, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
+        notify(self.sessions, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
 
     async def _report(self, job: Job, answer: Outbound) -> None:
         token = self.sessions.home.config.cron.webhook_token

@@ -1,4 +1,4 @@
-"""Webhooks wired to sessions: a request is accepted for good, and its answer delivered where news belong."""
+"""Webhooks: a request is accepted durably, and its answer is delivered to its target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
-from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
+from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
@@ -50,7 +50,7 @@ LAST = "last"
 
 
 def hook_rules(settings: HooksSettings) -> HookRules:
-    """The rules of the configuration; ready-made mappings come after those that somebody wrote."""
+    """Return the rules of the configuration; presets come after the configured mappings."""
     return HookRules(
         [*map(_read_mapping, settings.mappings), *(PRESETS[name] for name in settings.presets)],
         settings.default_session_key,
@@ -83,67 +83,67 @@ def _read_mapping(row: HookMapping) -> WebhookMapping:
 
 
 async def understand(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
-    """What a request asks for; None where its transform wants nothing. Raises `HookRefused` where it may not be."""
+    """Return the task of a request; None if its transform returns nothing. Raise `HookRefused` if it is not allowed."""
     rules = hook_rules(home.config.hooks)
     if path in ("wake", "agent"):
         return read_hook(path, body, rules, random_id)
     mapped = find_mapping(path, body, rules)
     changes = None
     if mapped.transform is not None:
-        told = {"path": path, "payload": dict(body), "headers": dict(headers)}
+        request = {"path": path, "payload": dict(body), "headers": dict(headers)}
         try:
-            changes = await _run_transform(home, mapped.transform, told)
+            changes = await _run_transform(home, mapped.transform, request)
         except RetinueError as error:
-            log.warning("the webhook %s was not understood: %s", path, error)
-            raise HookRefused("The transform of this webhook failed; the log says why.", 422) from error
+            log.warning("the transform of the webhook %s failed: %s", path, error)
+            raise HookRefused("The transform of this webhook failed; see the log.", 422) from error
         if changes is None:
             return None
     return map_hook(mapped, path, body, rules, random_id, changes)
 
 
-async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any]) -> HookFields | None:
+async def _run_transform(home: Home, call: TransformCall, request: Mapping[str, Any]) -> HookFields | None:
     root = home.paths.path
     folder = root / Path(home.config.hooks.transforms_dir or TRANSFORMS).expanduser()
     path = find_transform(folder, call.module, root)
-    made = await transform(path, call.export, told, base_environment(home.environment))
+    made = await transform(path, call.export, request, base_environment(home.environment))
     if made is None:
         return None
     if not isinstance(made, dict):
-        raise UsageError(f"The transform {path.name} must give an object, or null where nothing is to be done.")
+        raise UsageError(f"The transform {path.name} must return an object, or null to ignore the request.")
     return read_hook_fields(made)
 
 
 class WebhookReceiver(Struct, frozen=True):
-    """Hands the tasks of webhooks to agents, and sees to their answers."""
+    """Submits the tasks of webhooks to agents, and delivers the answers."""
 
     sessions: Sessions
     dispatcher: Dispatcher
     tasks: TaskGroup
 
     @property
-    def book(self) -> WebhookStore:
+    def store(self) -> WebhookStore:
         return WebhookStore(self.sessions.services.database, self.sessions.home.clock)
 
     def adopt(self) -> None:
-        """Take up what a process before this one had accepted and not seen through."""
-        for left in self.book.unfinished():
-            self.tasks.start_soon(run_logged, "a webhook", self._see_through, left)
+        """Resume requests that a previous process accepted and did not finish."""
+        for left in self.store.unfinished():
+            self.tasks.start_soon(run_logged, "a webhook", self._follow_to_end, left)
 
     async def take(self, task: HookTask) -> RunId | None:
-        """Accept a task; returns its run, or None where it waits for the agent's next heartbeat.
+        """Accept a task; return its run, or None if it waits for the agent's next heartbeat.
 
-        The same idempotency key again gives the same run.
+        The same idempotency key returns the same run.
         """
         agent = self.sessions.home.agent_id(task.agent)
         token = f"hook:{task.key}" if task.key else None
-        errand = self._errand(task, agent)
+        delivery = self._delivery_of(task, agent)
         if task.wake_mode == "next-heartbeat":
             agenda = PendingNoteStore(self.sessions.services.database, self.sessions.home.clock)
             agenda.put(agent, task.text, foreign=not task.trusted, token=token)
             return None
         inbound = Inbound(
             task.text,
-            SessionKey.parse(errand.session, default_agent=agent),
+            SessionKey.parse(delivery.session, default_agent=agent),
             owner=False,
             channel="hook",
             source=Source.HOOK,
@@ -153,12 +153,12 @@ class WebhookReceiver(Struct, frozen=True):
         )
         accepted = await self.dispatcher.submit(inbound, token)
         if not accepted.duplicate:
-            kept = self.book.keep(accepted.run, errand)
-            self.tasks.start_soon(run_logged, "a webhook", self._see_through, kept)
+            kept = self.store.keep(accepted.run, delivery)
+            self.tasks.start_soon(run_logged, "a webhook", self._follow_to_end, kept)
         return accepted.run
 
-    def _errand(self, task: HookTask, agent: AgentId) -> WebhookDelivery:
-        """What is to be done with the answer; a chat that is not there is refused before anything is done."""
+    def _delivery_of(self, task: HookTask, agent: AgentId) -> WebhookDelivery:
+        """Return how to deliver the answer; an unknown chat is refused before the task is submitted."""
         channel = None if task.channel == LAST else task.channel
         if task.deliver:
             find_chat(self.sessions, agent, channel, task.to)
@@ -175,19 +175,19 @@ class WebhookReceiver(Struct, frozen=True):
             return SessionKey.main(agent)
         return SessionKey.parse(f"agent:{agent}:hook:{random_uuid()}")
 
-    async def _see_through(self, hook: WebhookRun) -> None:
-        errand = hook.errand
-        session = SessionKey.parse(errand.session, default_agent=errand.agent)
+    async def _follow_to_end(self, hook: WebhookRun) -> None:
+        delivery = hook.delivery
+        session = SessionKey.parse(delivery.session, default_agent=delivery.agent)
         try:
             answer = await self._wait(hook, session)
-            await self._deliver(errand, session, answer)
-        except RetinueError as error:  # a chat that is gone, a message that was forgotten: trying again helps nobody
+            await self._deliver(delivery, session, answer)
+        except RetinueError as error:  # The chat is unknown or the message was deleted: a retry would not help.
             log.warning("the answer to a webhook in %s was not delivered: %s", session, error)
-        self.book.forget(hook.run)
+        self.store.forget(hook.run)
 
     async def _wait(self, hook: WebhookRun, session: SessionKey) -> Outbound:
-        """The answer, however long it takes, or what there is of it after the time that it may take."""
-        limit = hook.errand.timeout_seconds
+        """Wait for the answer; if there is a time limit, stop the turn after it and return what there is."""
+        limit = hook.delivery.timeout_seconds
         if limit is not None:
             left = hook.accepted_at + timedelta(seconds=limit) - self.sessions.home.clock.now()
             answer = await self.dispatcher.wait(hook.run, left.total_seconds())
@@ -201,11 +201,11 @@ class WebhookReceiver(Struct, frozen=True):
             pass
         return answer
 
-    async def _deliver(self, errand: WebhookDelivery, session: SessionKey, answer: Outbound) -> None:
-        """Bring an answer to its chat; one that is at home in the session it was given in stays there."""
-        chat = find_chat(self.sessions, errand.agent, errand.channel, errand.to) if errand.deliver else None
+    async def _deliver(self, delivery: WebhookDelivery, session: SessionKey, answer: Outbound) -> None:
+        """Deliver an answer to its chat; an answer for the session it was given in stays there."""
+        chat = find_chat(self.sessions, delivery.agent, delivery.channel, delivery.to) if delivery.deliver else None
         if chat == OwnerChat(session):
             return
         self.sessions.services.inbox.delivered(answer.run)
         if chat is not None and not answer.silent:
-            tell(self.sessions, chat, answer, "[Webhook]", Source.HOOK)
+            notify(self.sessions, chat, answer, "[Webhook]", Source.HOOK)

@@ -1,4 +1,4 @@
-"""Bringing answers to the chats they belong to, until the other side has confirmed each."""
+"""Delivering answers to their chats until the receiver has confirmed each."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ QUIET_SECONDS = 1.0
 LIVELY_SECONDS = 0.05
 LIVELY_ROUNDS = 40
 UNUSED_SECONDS = 5.0
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 MEDIA_MB = 5.0
 NATURAL = HumanDelay(mode="custom")
 
-FAILED = "I could not answer that. Whoever runs me finds the reason in the log."
+FAILED = "I could not answer that. The operator can find details in the log."
 
 
 def find_account(sessions: Sessions, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
-    """The settings of an account; None where it is not there or switched off."""
+    """Return the settings of an account; None if it is unknown or disabled."""
     settings = sessions.home.config.channels.get(channel)
     found = settings.accounts.get(account) if settings else None
     if settings is None or found is None or not settings.enabled or not found.enabled:
@@ -60,7 +60,7 @@ def find_account(sessions: Sessions, channel: str, account: str) -> tuple[Channe
 
 
 def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | None:
-    """The way to the chats of an account; None where there is none."""
+    """Return the channel of an account; None if there is none."""
     found = find_account(sessions, channel, account)
     if channel != HTTP or found is None or found[1].webhook_url is None:
         return None
@@ -74,7 +74,7 @@ def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | No
 
 
 def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabilities:
-    """What the other side of an account can show."""
+    """Return what the service of an account can show."""
     return Capabilities(
         max_text=channel.text_chunk_limit or Capabilities().max_text,
         media=account.media,
@@ -85,7 +85,7 @@ def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabi
 
 
 def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
-    """An answer as the chat of its message gets it; nothing where it says nothing or may not leave."""
+    """Return an answer as messages for its chat; empty if it has no text or may not be sent."""
     origin, config = inbound.origin, sessions.home.config
     found = find_account(sessions, origin.channel, origin.account) if origin else None
     if origin is None or found is None or outbound.silent:
@@ -96,7 +96,7 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text, attachments = _spell(inbound, outbound), list[Attachment]()
     if able.media:
         root = sessions.agent(outbound.session.agent).workspace.root
-        attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
+        attachments, lost = attach_media(root, outbound.media, max_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
     if text and config.messages.response_prefix:
         text = f"{config.messages.response_prefix} {text}"
@@ -105,18 +105,18 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
 
 
 def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> OutgoingMessage:
-    """The reaction that says a message was seen."""
+    """Return the acknowledgement reaction to a message."""
     assert inbound.origin is not None
     return OutgoingMessage(f"{run}{SEEN}", inbound.origin, reaction=emoji, reply_to=inbound.origin.message_id)
 
 
 def take_back(seen: OutgoingMessage) -> OutgoingMessage:
-    """What takes a reaction back."""
+    """Return the message that removes a reaction."""
     return replace(seen, key=f"{seen.key}:over", removes=True)
 
 
 def withdraw_acks(sessions: Sessions, run: RunId) -> list[OutgoingMessage]:
-    """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
+    """Return the messages that remove the acknowledgement reactions of a turn, if the configuration asks for that."""
     messages = sessions.home.config.messages
     if not messages.remove_ack_after_reply or not messages.ack_reaction:
         return []
@@ -136,7 +136,7 @@ def make_outgoing(
     reply_to: str | None = None,
     answer: Outbound | None = None,
 ) -> tuple[OutgoingMessage, ...]:
-    """Split an answer into as many messages as the chat needs; files go with the last, a reference with the first."""
+    """Split an answer into messages for the chat; files go with the last, the reply reference with the first."""
     pieces = split_text(text, able.max_text) or (("",) if media else ())
     return tuple(
         OutgoingMessage(
@@ -154,7 +154,7 @@ def make_outgoing(
 
 
 def _spell(inbound: Inbound, outbound: Outbound) -> str:
-    """The words of an answer. What went wrong inside is told only to the owner, where nobody reads along."""
+    """Return the text of an answer. Internal errors are shown only to the owner in a direct chat."""
     if outbound.status is not TurnStatus.FAILED:
         return outbound.text
     private = inbound.owner and inbound.origin is not None and not inbound.origin.kind.is_shared
@@ -162,13 +162,13 @@ def _spell(inbound: Inbound, outbound: Outbound) -> str:
     return "\n\n".join(filter(None, (outbound.text, reason)))
 
 
-def most_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
-    """How large one file from a channel or for it may be."""
+def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
+    """Return the maximum size of one file from or for a channel."""
     return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
 
 
 def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Attachment], list[str]]:
-    """Files of the workspace and addresses, ready to be sent, and a line for each that cannot be."""
+    """Read files of the workspace for sending; return them and a line for each that cannot be attached."""
     attached, lost = [], []
     for each in media:
         if each.startswith(("http://", "https://")):
@@ -189,7 +189,7 @@ def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Atta
 
 
 def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterator[float]:
-    """The pauses before each of several parts, in seconds; none before the first."""
+    """Return the pauses before each part, in seconds; none before the first."""
     shape = NATURAL if delay.mode == "natural" else delay
     for number in range(count):
         if number == 0 or shape.mode == "off":
@@ -199,7 +199,7 @@ def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterat
 
 
 class DeliveryService:
-    """Takes answers to their chats while it runs. One process of a home does that at a time: the gateway."""
+    """Delivers answers to their chats while it runs. Only one process of a home does this: the gateway."""
 
     def __init__(self, sessions: Sessions, chance: random.Random | None = None) -> None:
         self._sessions = sessions
@@ -209,12 +209,12 @@ class DeliveryService:
         self._lively = 0
 
     def wake(self) -> None:
-        """Look soon: something ended or was put into the outbox."""
+        """Check the outbox soon, because a turn ended or a message was added."""
         self._lively = LIVELY_ROUNDS
         self._news.set()
 
     async def run(self) -> None:
-        """Bring what there is and what comes, until cancelled."""
+        """Deliver messages until cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
                 self._news = anyio.Event()
@@ -224,7 +224,7 @@ class DeliveryService:
                     if accounts:
                         self._start_due(tasks)
                 except RetinueError as error:
-                    log.warning("the courier missed a round: %s", error)
+                    log.warning("the delivery of messages failed, retrying: %s", error)
                 with anyio.move_on_after(self._pause(used=bool(accounts))):
                     await self._news.wait()
 
@@ -246,7 +246,7 @@ class DeliveryService:
         ]
 
     def _collect(self, accounts: Sequence[tuple[str, str]]) -> None:
-        """Put answers that were given into the outbox; what has nothing to say counts as delivered."""
+        """Add answers to the outbox; an answer without text counts as delivered."""
         sessions = self._sessions
         for channel, account in accounts:
             for inbound, outbound in sessions.services.outbox.results(channel, account):
@@ -263,12 +263,12 @@ class DeliveryService:
         for head in self._sessions.services.outbox.heads():
             if head.due > now:
                 self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)
-            elif head.chat not in self._busy and len(self._busy) < MOST_AT_ONCE:
+            elif head.chat not in self._busy and len(self._busy) < MAX_AT_ONCE:
                 self._busy.add(head.chat)
                 tasks.start_soon(self._bring, head)
 
     async def _bring(self, head: Head) -> None:
-        """Try to send one message; what fails is tried again later."""
+        """Try to send one message; a failure is retried later."""
         sessions, to = self._sessions, head.outgoing.to
         try:
             channel = open_channel(sessions, to.channel, to.account)
@@ -280,7 +280,7 @@ class DeliveryService:
             final = isinstance(error, NotTaken) and error.final
             if not sessions.services.outbox.missed(head, str(error), final=final):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
-        except Exception:  # border: a channel is foreign code; the message stays for the next try
+        except Exception:  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
             sessions.services.outbox.missed(head, "the channel crashed", final=False)
         finally:

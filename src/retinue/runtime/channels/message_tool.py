@@ -1,4 +1,4 @@
-"""How agents send to chats by themselves: through the outbox, under the same rules as answers."""
+"""Messages that agents send to chats: through the outbox, under the same rules as answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retinue.runtime.channels.delivery import (
     capabilities_of,
     find_account,
     make_outgoing,
-    most_media_bytes,
+    max_media_bytes,
 )
 from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.toolkit.message import Order
@@ -40,17 +40,17 @@ class ChatMessageSender(Struct, frozen=True):
             if channel in (None, name) and account in (None, each):
                 return name, each
         names = ", ".join(f"{name}/{each}" for name, each in known) or "none"
-        raise UsageError(f"There is no such channel and account to send through. There are: {names}.")
+        raise UsageError(f"There is no such channel and account. Available: {names}.")
 
     def send(self, order: Order, session: SessionKey) -> str:
         sessions, to = self.sessions, order.to
         found = find_account(sessions, to.channel, to.account)
         if found is None or found[1].webhook_url is None:
-            raise UsageError(f"Nothing can be sent through {to.channel}/{to.account}: it is off or has no webhookUrl.")
+            raise UsageError(f"{to.channel}/{to.account} cannot send: it is disabled or has no webhookUrl.")
         target = find_destination(sessions.home.config, to).session
         policy = sessions.home.config.session.send_policy
         if not may_send(policy, target, to.channel, to.kind):
-            raise UsageError(f"`session.sendPolicy` does not let messages leave for {to.peer}.")
+            raise UsageError(f"`session.sendPolicy` does not allow messages to {to.peer}.")
         able = capabilities_of(*found)
         if order.emoji is not None:
             if not able.reactions:
@@ -58,8 +58,8 @@ class ChatMessageSender(Struct, frozen=True):
             sessions.services.outbox.put(
                 [OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)]
             )
-            return "The reaction is on its way."
-        most = most_media_bytes(found[0], sessions.home.config.agents.defaults)
+            return "The reaction is queued."
+        most = max_media_bytes(found[0], sessions.home.config.agents.defaults)
         attached, lost = (
             ((), ())
             if not able.media
@@ -69,4 +69,4 @@ class ChatMessageSender(Struct, frozen=True):
         if messages and able.buttons and order.buttons:
             messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))
         sessions.services.outbox.put(messages)
-        return " ".join(("The message is on its way.", *lost))
+        return " ".join(("The message is queued.", *lost))

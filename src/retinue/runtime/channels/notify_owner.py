@@ -1,4 +1,4 @@
-"""News: what agents say without having been asked just now, and the chats that it goes to."""
+"""Notifications: messages of agents without a preceding question, and the chats that they are delivered to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
 
 
 class OwnerChat(Struct, frozen=True):
-    """Where news go: a session, and the chat of a channel that they leave for. Without one they wait to be seen."""
+    """The target of a notification: a session, and a chat of a channel. Without a chat it waits in the session."""
 
     session: SessionKey
     origin: Origin | None = None
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is a direct chat on a channel."""
+        """Return whether it is a direct chat on a channel."""
         if self.origin is not None:
             return self.origin.kind is PeerKind.DIRECT
         return self.session.kind is SessionKind.DIRECT
@@ -38,10 +38,9 @@ class OwnerChat(Struct, frozen=True):
 def find_chat(
     sessions: Sessions, agent: AgentId, channel: str | None = None, to: str | None = None, account: str | None = None
 ) -> OwnerChat:
-    """The chat with that recipient, or where none is named, the private one in which the owner spoke last.
+    """Return the chat with a recipient; if none is named, the direct chat in which the owner wrote last.
 
-    `to` is a person; `group:<id>` or `channel:<id>` is a chat that several read. Raises `UsageError` where there is no
-    such chat.
+    `to` is a person; `group:<id>` or `channel:<id>` is a group chat. Raises `UsageError` if there is no such chat.
     """
     if channel is not None and to is not None:
         return _named_chat(sessions, agent, to, *ChatMessageSender(sessions).address(channel, account))
@@ -55,9 +54,9 @@ def find_chat(
     return replace(chat, origin=replace(chat.origin, account=known))
 
 
-def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
-    """Keep an answer for a chat that did not ask for it, until it is delivered there; `label` says what it is."""
-    told = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
+def notify(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
+    """Store a notification for a chat until it is delivered; `label` describes it."""
+    inbound = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
     news = replace(
         answer,
         run=RunId(random_uuid()),
@@ -66,7 +65,7 @@ def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, sour
         text=answer.text or answer.error or "",
         error=None,
     )
-    sessions.services.inbox.post(told, news)
+    sessions.services.inbox.post(inbound, news)
 
 
 def _named_chat(sessions: Sessions, agent: AgentId, to: str, channel: str, account: str) -> OwnerChat:
@@ -80,7 +79,7 @@ def _named_chat(sessions: Sessions, agent: AgentId, to: str, channel: str, accou
 
 
 def _owner_chats(sessions: Sessions, agent: AgentId, channel: str | None) -> Iterator[OwnerChat]:
-    """Private chats in which the owner spoke, the latest first; nobody else gets to read an agent's news."""
+    """Return the direct chats in which the owner wrote, latest first; notifications go to no one else."""
     spoken = [
         (session.last_interaction_at, session.key.text, session.key)
         for session in sessions.agent(agent).store.list()

@@ -1,4 +1,4 @@
-"""Where a message from a channel goes under the configuration of a home, and why."""
+"""Routing of channel messages under the configuration of a home."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ STRANGERS_SCOPE: DmScope = "per-account-channel-peer"
 
 
 class Destination(Struct, frozen=True):
-    """Where a message goes, whose it is, and whether it is for the agents at all."""
+    """The agent and session of a message, its owner flag, and whether it is admitted."""
 
     route: AgentRoute
     session: SessionKey
     owner: bool
     refused: str | None
-    """Why its writer may not write there; None where they may."""
+    """Why its sender may not write there; None if it may."""
     may_command: bool
     needs_mention: bool
-    """Whether an agent answers there only when it is called."""
+    """Whether an agent answers there only when mentioned."""
     history_limit: int
-    """How many messages that called nobody are told with the next that does."""
+    """How many messages without a mention are added to the next one with a mention."""
 
 
-def find_destination(config: Config, origin: Origin, *, vouched: bool = True) -> Destination:
-    """Where a message goes. Only where the channel is `vouched` for can its writer be the owner."""
+def find_destination(config: Config, origin: Origin, *, verified: bool = True) -> Destination:
+    """Return the destination of a message. Its sender can be the owner only if the channel is `verified`."""
     channel = config.channels.get(origin.channel) or ChannelSettings()
-    owner = vouched and is_owner(origin, config.commands.owner_allow_from)
+    owner = verified and is_owner(origin, config.commands.owner_allow_from)
     route = choose_agent(origin, config.bindings, config.agents.ids, config.agents.default_id)
     agent = config.agents.resolve(route.agent)
     commands = config.commands
@@ -58,7 +58,7 @@ def find_destination(config: Config, origin: Origin, *, vouched: bool = True) ->
 
 
 def is_called(config: Config, destination: Destination, text: str, *, known_as: str | None) -> bool:
-    """Whether a text calls the agent it goes to; `known_as` is the name in its workspace."""
+    """Return whether a text mentions the agent of its destination; `known_as` is the name in its workspace."""
     agent = config.agents.resolve(destination.route.agent)
     own = agent.group_chat.mention_patterns if agent.group_chat else []
     names = filter(None, (known_as, agent.identity.name, agent.name, agent.id))
@@ -66,7 +66,7 @@ def is_called(config: Config, destination: Destination, text: str, *, known_as: 
 
 
 def _session_rules(config: Config, channel: ChannelSettings, origin: Origin, *, owner: bool) -> SessionRules:
-    """The rules for one writer: somebody whom no list names does not read along in the owner's main session."""
+    """Return the rules for one sender: one that no list names never shares the owner's main session."""
     settings = config.session
     if owner or is_named(origin, channel.allow_from):
         return SessionRules(
@@ -76,7 +76,7 @@ def _session_rules(config: Config, channel: ChannelSettings, origin: Origin, *, 
 
 
 def reachable(config: Config) -> list[tuple[str, str]]:
-    """The channels and accounts that something can be sent through, the default account of each channel first."""
+    """Return the channels and accounts that can send, the default account of each channel first."""
     return [
         (name, account)
         for name, channel in config.channels.items()

@@ -1,4 +1,4 @@
-"""Showing in a chat that an answer is being written."""
+"""Typing indicators in chats."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TypingMode = Literal["never", "instant", "thinking", "message"]
-LONGEST_SECONDS = 1_800.0
-"""A turn that ended without a word of it is not shown as being written for ever."""
+MAX_SECONDS = 1_800.0
+"""The maximum time that an indicator is shown, in case the end of a turn is missed."""
 
 _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
     "never": (),
@@ -30,11 +30,11 @@ _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
     "thinking": (TextDelta, ReasoningDelta, ToolStarted),
     "message": (TextDelta,),
 }
-"""The first of these events of a turn begins it."""
+"""The indicator starts with the first of these events of a turn."""
 
 
 class TypingIndicator:
-    """Hears what happens in turns, and has their chats show it; one that cannot is left in peace."""
+    """Follows the events of turns and shows typing indicators in their chats; failures are ignored."""
 
     def __init__(self, sessions: Sessions, tasks: TaskGroup) -> None:
         self._sessions = sessions
@@ -42,8 +42,8 @@ class TypingIndicator:
         self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
         self._shown: dict[RunId, anyio.CancelScope] = {}
 
-    def hear(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
-        """Take notice of an event of the turn that answers these messages."""
+    def on_event(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+        """Process an event of the turn that answers these messages."""
         if not runs:
             return
         turn = runs[-1]
@@ -72,7 +72,7 @@ class TypingIndicator:
             self._expected[turn] = (origin, mode)
 
     async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
-        with scope, anyio.move_on_after(LONGEST_SECONDS):
+        with scope, anyio.move_on_after(MAX_SECONDS):
             while True:
                 channel = open_channel(self._sessions, chat.channel, chat.account)
                 if channel is None:
@@ -80,8 +80,8 @@ class TypingIndicator:
                 try:
                     await channel.show_typing(chat)
                 except RetinueError as error:
-                    log.debug("%s could not be shown that an answer is being written: %s", chat.peer, error)
-                except Exception:  # border: a channel is foreign code; the answer comes without the sign
+                    log.debug("the typing indicator of %s failed: %s", chat.peer, error)
+                except Exception:  # boundary: a channel may raise anything; the answer does not depend on it
                     log.exception("the channel %s crashed", chat.channel)
                     return
                 await anyio.sleep(self._sessions.home.config.session.typing_interval_seconds)

@@ -1,4 +1,4 @@
-"""The configuration and the plugins as the owner sees and changes them from a chat."""
+"""The configuration and the plugins, as the owner shows and changes them from a chat."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from retinue.runtime.home import Home
 USAGE = "Usage: /config <key>, as in /config agents.defaults.model; /config set <key> <value>; /config unset <key>."
 SWITCHED_OFF = "Settings cannot be changed from a chat here. `retinue config set commands.config true` allows it."
 PLUGINS_USAGE = "Usage: /plugins, /plugins enable <name>, /plugins disable <name>."
-PLUGINS_OFF = "Plugins cannot be switched from a chat here. `retinue config set commands.plugins true` allows it."
-NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Do it yourself."
+PLUGINS_OFF = (
+    "Plugins cannot be enabled or disabled from a chat here. `retinue config set commands.plugins true` allows it."
+)
+NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Run it yourself."
 
 
 def answer_config(home: Home, rest: str, who: str) -> str:
-    """Show a setting, or change one where `commands.config` allows it; `who` stands in the audit log."""
+    """Show a setting, or change one if `commands.config` allows it; `who` is recorded in the audit log."""
     verb, _, words = rest.partition(" ")
     try:
         match verb.lower():
@@ -45,12 +47,12 @@ def _change(home: Home, verb: str, words: str, who: str) -> str:
         return USAGE
     warnings = "".join(f"\n{problem}" for problem in edited.problems)
     if not edited.changed:
-        return f"{edited.path} was so already."
-    return f"Changed {edited.path}. `retinue config explain {edited.path}` tells when it takes effect.{warnings}"
+        return f"{edited.path} is unchanged."
+    return f"Changed {edited.path}. `retinue config explain {edited.path}` shows when it takes effect.{warnings}"
 
 
 def answer_plugins(home: Home, rest: str, who: str) -> str:
-    """List the plugins, or switch one where `commands.plugins` allows it; `who` stands in the audit log."""
+    """List the plugins, or switch one if `commands.plugins` allows it; `who` is recorded in the audit log."""
     known = home.registry.plugins
     match rest.split():
         case [] | ["list"]:
@@ -75,5 +77,7 @@ def _switch_plugin(home: Home, name: str, who: str, *, on: bool) -> str:
         return str(error)
     state = "on" if on else "off"
     return (
-        f"{name} is {state}; a gateway takes that over at once." if edited.changed else f"{name} was {state} already."
+        f"{name} is {state}; a running gateway applies this at once."
+        if edited.changed
+        else f"{name} was already {state}."
     )

@@ -1,4 +1,4 @@
-"""The configuration as an agent may see and change it."""
+"""The configuration, as an agent may read and change it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.config.delegated import check_change
+from retinue.config.agent_editable_keys import check_change
 from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, UsageError
@@ -18,11 +18,11 @@ from retinue.core.keys import AgentId
 from retinue.runtime.home import Home
 from retinue.runtime.services import GatewayControl
 
-LATER = "No gateway runs in this process; the change holds from the next start on."
+LATER = "No gateway runs in this process; the change takes effect at the next start."
 
 
 class ConfigTool(Struct, frozen=True):
-    """The steward of a home; without a gateway to drive, changes are only written."""
+    """The configuration of a home for agents; without a gateway in this process, changes are only written."""
 
     home: Home
     process: GatewayControl | None = None
@@ -37,7 +37,7 @@ class ConfigTool(Struct, frozen=True):
         for key, value in changes.items():
             check_change(key, value)
         if base_hash != self._hash():
-            raise ConfigError("The configuration is not the one that `get` showed. Call `get` and use its hash.")
+            raise ConfigError("The configuration has changed since `get`. Call `get` again and use its hash.")
 
     async def patch(self, changes: Mapping[str, Any], base_hash: str | None, agent: AgentId) -> dict[str, Any]:
         self.check(changes, base_hash)
@@ -58,7 +58,7 @@ class ConfigTool(Struct, frozen=True):
         if self.process is None:
             raise UsageError("No gateway runs in this process, so there is nothing to restart.")
         self.process.restart(f"the agent asked for it: {reason[:200] or 'no reason given'}")
-        return {"restarting": True, "note": "The turn ends first; then the gateway starts over."}
+        return {"restarting": True, "note": "The gateway restarts when the turn has ended."}
 
     def _hash(self) -> str:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What somebody is told who begins to talk in a session."""
+"""The greeting at the start of a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY_WINDOW = 16_384
 
 
 async def make_greeting(conversation: SessionRunner) -> Greeting:
-    """Who answers, where it lives, and with which model."""
+    """Return the agent, its workspace and its model for the greeting."""
     parts = conversation.parts
     identity = parts.workspace.identity()
     session = parts.store.find(conversation.key)
@@ -42,7 +42,7 @@ async def make_greeting(conversation: SessionRunner) -> Greeting:
 
 
 def choose_display(conversation: SessionRunner) -> Display:
-    """How the session wants its turns shown: what was chosen in it, else what is configured."""
+    """Return how the turns of the session are shown: as chosen in it, else as configured."""
     session = conversation.parts.store.find(conversation.key)
     settings = conversation.parts.workspace.settings
     reasoning = (session.reasoning if session else None) or settings.reasoning_default
@@ -50,6 +50,6 @@ def choose_display(conversation: SessionRunner) -> Display:
 
 
 def list_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[str]:
-    """The names of the slash commands, including those of skills."""
+    """Return the names of the slash commands, including those of skills."""
     api = SessionApi(dispatcher, dispatcher.sessions.runner(session), Inbound("", session))
     return (*(command.name for command in api.commands()), *api.skill_commands())

@@ -1,4 +1,4 @@
-"""A conversation as slash commands see it."""
+"""The interface of a conversation for slash commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config se
 
 
 async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
-    """Run the slash command in a message and fire its hook; None if the message is not a command."""
+    """Run the slash command in a message and fire its hook; return None if the message is not a command."""
     conversation = dispatcher.sessions.runner(inbound.session)
     answer = await run_command(inbound.text, SessionApi(dispatcher, conversation, inbound))
     typed = parse_command(inbound.text)
@@ -54,7 +54,7 @@ async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
 
 
 class SessionApi(Struct, frozen=True):
-    """Lets the sender of one message command the conversation it was sent in."""
+    """Lets the sender of one message control its conversation."""
 
     dispatcher: Dispatcher
     conversation: SessionRunner
@@ -70,7 +70,7 @@ class SessionApi(Struct, frozen=True):
 
     @property
     def owner(self) -> bool:
-        """Whether the owner wrote the message; what happens by itself is nobody's word."""
+        """Return whether the owner wrote the message; automatic messages are not the owner's."""
         return self.inbound.owner and self.inbound.source is Source.CHAT
 
     def commands(self) -> Sequence[SlashCommand]:
@@ -101,14 +101,14 @@ class SessionApi(Struct, frozen=True):
             usage=session.usage,
             compactions=session.compactions,
             workspace=str(parts.workspace.root.path),
-            time=self._spell_time(),
+            time=self._format_time(),
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
             elevated=wanted_elevation(parts.workspace.settings, session),
             sandboxed=is_sandboxed(parts.workspace.settings, self.session),
         )
 
-    def _spell_time(self) -> str:
+    def _format_time(self) -> str:
         parts = self.conversation.parts
         style = clock_style(parts.workspace.settings.time_format, parts.home.environment)
         return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
@@ -160,7 +160,7 @@ class SessionApi(Struct, frozen=True):
             ref = access.resolve(text)
             access.providers.endpoint(ref.provider)
         else:
-            access.forget_choice()  # a key may have come since somebody looked for a model
+            access.forget_choice()  # A credential may have been added since the last search for a model.
         self._transcript().append(ModelChanged(ref))
         choice = await access.choose(ref)
         return str(choice.ref) if choice else "no model"
@@ -228,7 +228,7 @@ class SessionApi(Struct, frozen=True):
         if gateway is None:
             return "No gateway runs in this process, so there is nothing to restart."
         gateway.restart(f"{format_sender(self.inbound)} asked for it")
-        return "The gateway restarts; what runs comes to its end first."
+        return "The gateway restarts when the running turns have ended."
 
     async def run_shell(self, command: str) -> str:
         settings = self.conversation.parts.home.config.commands
@@ -240,7 +240,7 @@ class SessionApi(Struct, frozen=True):
         return await self.conversation.run_tool("exec", arguments, self.inbound, self._agree)
 
     async def _agree(self, request: ApprovalRequest) -> ApprovalDecision:
-        """The answer to a question about what the owner has just typed."""
+        """Answer a request about the command that the owner has just typed."""
         return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", format_sender(self.inbound))
 
     def now(self) -> datetime:
@@ -254,17 +254,17 @@ class SessionApi(Struct, frozen=True):
         return permissions.approvals.decide(code, verdict, permissions.sender(self.inbound), reason=reason)
 
     def allowlist(self) -> str:
-        rules = self._permissions.rulebook.listing(self.session.agent)
+        rules = self._permissions.rule_store.listing(self.session.agent)
         return "\n".join(map(str, rules)) or "No command patterns are allowed. /allowlist add <pattern> adds one."
 
     def allow(self, pattern: str) -> str:
-        added = self._permissions.rulebook.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
-        return f"Commands that match `{added.pattern}` run unasked from now on (rule {added.id})."
+        added = self._permissions.rule_store.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
+        return f"Commands that match `{added.pattern}` need no approval from now on (rule {added.id})."
 
     def disallow(self, rule: str) -> str:
         permissions = self._permissions
-        removed = permissions.rulebook.remove(rule, permissions.sender(self.inbound), self.session.agent)
-        return f"`{removed.pattern}` is not allowed any more."
+        removed = permissions.rule_store.remove(rule, permissions.sender(self.inbound), self.session.agent)
+        return f"`{removed.pattern}` is no longer allowed."
 
     @property
     def _permissions(self) -> Permissions:

@@ -1,9 +1,10 @@
-"""The dispatcher: messages are accepted for good, and one task per session answers them in order.
+"""The dispatcher: messages are accepted durably, and one task per session answers them in order.
 
-The command line and the gateway use the same one. Its tasks belong to it and not to the sender of a message: a client
-that disconnects stops nothing. One process at a time holds the lease of a session and answers what waits there,
-whichever process accepted it. A process that does not get the lease waits for the answer of the holder, and takes over
-if the holder dies. What is unanswered when the process ends is in the inbox, and the next process finds it there.
+The command line and the gateway use the same class. Its tasks belong to it and not to the sender of a message: a client
+that disconnects stops nothing. One process at a time holds the lease of a session and answers the messages that wait
+there, independent of the process that accepted them. A process that does not get the lease waits for the answer of the
+holder, and takes over if the holder dies. Messages without an answer when the process ends are in the inbox, where the
+next process finds them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
 MAX_PAUSE = 30.0
 MAX_SESSIONS = 5_000
-"""How many sessions may have something to answer at one time; the inbox limits what waits in each."""
+"""How many sessions may have messages to answer at one time; the inbox limits the messages of each."""
 MAX_COMMAND_ANSWERS = 1_000
 SPARE_PLACES = 16
 """How many turns may be prepared besides those that run, so that a free lane never waits for a plan."""
@@ -67,7 +68,7 @@ _WAKES: Mapping[Source, WakeReason] = {
 
 
 class DispatcherClosed(RetinueError):
-    """The process is about to end and accepts nothing more."""
+    """The process is shutting down and accepts no messages."""
 
 
 class TooBusy(RetinueError):
@@ -75,15 +76,15 @@ class TooBusy(RetinueError):
 
 
 class SubagentControl(Protocol):
-    """What the dispatcher needs to know of sub-agents, which are a layer above it."""
+    """The interface of sub-agents for the dispatcher; their implementation is a layer above it."""
 
     def cancel_children(self, parent: SessionKey) -> int:
-        """Cancel the sub-agents of a session; returns how many were at work."""
+        """Cancel the sub-agents of a session; return how many were running."""
         ...
 
 
 class _Command:
-    """A slash command that runs: in the end it was accepted, or left a message to continue with, or failed."""
+    """A running slash command: in the end it is accepted, leaves a message to continue with, or fails."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
@@ -93,7 +94,7 @@ class _Command:
 
 
 class _Pending:
-    """A message whose outcome callers of this process wait for; `audience` is set if one of them shows the turn."""
+    """A message that callers of this process wait for; `audience` is set if one of them shows the turn."""
 
     def __init__(self, session: SessionKey) -> None:
         self.session = session
@@ -113,7 +114,7 @@ class _Pending:
 
 
 def _publish_nothing(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
-    """The `Publish` of a process that no client watches."""
+    """The `Publish` of a process without clients."""
 
 
 class Dispatcher:
@@ -123,9 +124,9 @@ class Dispatcher:
     """
 
     subagents: SubagentControl | None = None
-    """Starts and stops sub-agents, once they are open in this process."""
+    """Starts and stops sub-agents; set when they are opened in this process."""
     open_subagents: Callable[[], Awaitable[object]] | None = None
-    """Opens sub-agents in a process that does so only when the first one is started."""
+    """Opens sub-agents when the first one is started, in a process that does so on demand."""
 
     def __init__(self, sessions: Sessions, run_command: RunCommand, tasks: TaskGroup) -> None:
         self.sessions = sessions
@@ -150,7 +151,7 @@ class Dispatcher:
     async def submit(self, inbound: Inbound, idempotency: str | None = None) -> Acceptance:
         """Accept a message and have it answered; a slash command is run before this returns.
 
-        The same idempotency key again gives the first acknowledgement and does nothing.
+        The same idempotency key returns the first acknowledgement and does nothing.
         """
         accepted = await self._accept(inbound, RunId(random_uuid()), idempotency)
         if not accepted.duplicate and accepted.run not in self._answers:
@@ -158,9 +159,9 @@ class Dispatcher:
         return accepted
 
     async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
-        """Accept a message and wait for its answer; `show` gets the events of its turn, and `ask` its questions.
+        """Accept a message and wait for its answer; `show` gets the events of its turn, `ask` its approval requests.
 
-        Raises the error that keeps this process from answering; the message waits in the inbox then.
+        Raises the error that prevents this process from answering; the message then waits in the inbox.
         """
         run = RunId(random_uuid())
         with self._awaiting(run, inbound.session, TurnAudience(show, ask)) as pending:
@@ -180,7 +181,7 @@ class Dispatcher:
             return await self._await_outcome(waiting.run, pending)
 
     async def wait(self, run: RunId, seconds: float) -> Outbound | None:
-        """The outcome of a message; None if it has none in time. Raises `UnknownRun` if there is no such message."""
+        """Return the outcome of a message; None if it has none in time. Raise `UnknownRun` if it does not exist."""
         if run in self._answers:
             return self._answers[run]
         outcome: Outbound | None = self.sessions.services.inbox.outcome(run)
@@ -196,7 +197,7 @@ class Dispatcher:
         if idempotency is not None and idempotency in self._accepted_commands:
             return replace(self._accepted_commands[idempotency], duplicate=True)
         if len(self._driving) >= MAX_SESSIONS and inbound.session not in self._driving:
-            raise TooBusy(f"{MAX_SESSIONS} sessions wait for answers already. Try again later.")
+            raise TooBusy(f"{MAX_SESSIONS} sessions are already waiting for answers. Try again later.")
         config = self.sessions.home.config
         inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
@@ -210,9 +211,9 @@ class Dispatcher:
         return accepted
 
     async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance | Inbound:
-        """Run a slash command; returns the message that goes to the agent instead, if there is one.
+        """Run a slash command; return the message that goes to the agent instead, if there is one.
 
-        It runs in a task of the dispatcher: its sender may disconnect, or send it again meanwhile.
+        It runs in a task of the dispatcher: its sender may disconnect, or send it again in the meantime.
         """
         name = idempotency or run
         command = self._commands.get(name)
@@ -271,10 +272,10 @@ class Dispatcher:
                 del self._pending[run]
             scope = self._driving.get(session)
             if pending.is_open and scope is not None and not self._is_serving and not self._open_runs(session):
-                scope.cancel()  # the only caller was cancelled, and with it the turn: the next process resumes it
+                scope.cancel()  # The only caller was cancelled, and with it the turn: the next process resumes it.
 
     async def _await_outcome(self, run: RunId, pending: _Pending) -> Outbound:
-        """Wait until a message is settled; the task of its session hands the outcome over in memory."""
+        """Wait until a message is settled; the task of its session passes the outcome in memory."""
         while pending.is_open:
             changed = pending.changed
             self.wake(pending.session)
@@ -303,16 +304,16 @@ class Dispatcher:
 
     @property
     def ask(self) -> Ask:
-        """Answers the questions of turns that no caller waits for."""
+        """Answers the approval requests of turns that no caller waits for."""
         return self._ask
 
     @property
     def active(self) -> int:
-        """How many sessions have something to answer."""
+        """Return how many sessions have messages to answer."""
         return len(self._driving)
 
     def is_active(self, session: SessionKey) -> bool:
-        """Whether this process answers something in a session."""
+        """Return whether this process answers messages in a session."""
         return session in self._driving and self.sessions.services.inbox.is_unfinished(session)
 
     def publish(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
@@ -323,8 +324,8 @@ class Dispatcher:
     async def serving(self, publish: Publish, ask: Ask, *, attends_wakes: bool = True) -> AsyncIterator[Dispatcher]:
         """Answer everything that is accepted in any session while the block runs.
 
-        What runs at the end of the block is cut off, and the next process finds it. `attends_wakes` is false if the
-        caller handles `wakes`.
+        Turns that run at the end of the block are cancelled, and the next process resumes them. `attends_wakes` is
+        false if the caller handles `wakes`.
         """
         before = self._tasks, self._publish, self._ask, self._is_serving
         async with anyio.create_task_group() as tasks:
@@ -338,14 +339,14 @@ class Dispatcher:
                 tasks.cancel_scope.cancel()
 
     def resume(self) -> int:
-        """Serve what previous processes left unanswered; returns in how many sessions."""
+        """Serve messages that previous processes left unanswered; return in how many sessions."""
         left = self.sessions.services.inbox.unfinished()
         for session in left:
             self.wake(session)
         return len(left)
 
     async def drain(self, seconds: float) -> bool:
-        """Start nothing more and wait for running turns and commands; false if some still run after that time."""
+        """Start nothing more and wait for running turns and commands; return false if some run after that time."""
         self._is_closing = True
         with anyio.move_on_after(seconds):
             while self._driving or self._commands:  # noqa: ASYNC110 - sessions end one by one
@@ -353,7 +354,7 @@ class Dispatcher:
         return not self._driving and not self._commands
 
     def stop(self, session: SessionKey) -> bool:
-        """Stop the running turn of a session, in whichever process, and its sub-agents; false if nothing ran."""
+        """Stop the running turn of a session in any process, and its sub-agents; return false if nothing ran."""
         children = self.subagents.cancel_children(session) if self.subagents is not None else 0
         runner = self.sessions.runner(session)
         return runner.stop() or SessionLease(self.sessions.home.paths, session).ask_to_stop() or children > 0
@@ -361,7 +362,7 @@ class Dispatcher:
     def announce(self, inbound: Inbound) -> None:
         """Accept a message that no person sent, such as the end of a background command.
 
-        A running turn takes it in if the queue mode allows it. Otherwise the reader of `wakes` has it answered.
+        A running turn takes it if the queue mode allows it. Otherwise the reader of `wakes` has it answered.
         """
         accepted = self.sessions.services.inbox.accept(inbound, RunId(random_uuid()))
         self._wake_sender.send_nowait(Waiting(accepted.run, inbound, accepted.accepted_at))
@@ -374,7 +375,7 @@ class Dispatcher:
             self.wake(session)
 
     def _record_wake(self, inbound: Inbound) -> None:
-        """Record the reason for a turn that no person asked for, next to the heartbeats."""
+        """Record the reason for an automatic turn, next to the heartbeats."""
         wake = _WAKES.get(inbound.source)
         if wake is None:
             return
@@ -385,14 +386,14 @@ class Dispatcher:
         WakeLog(self.sessions.services.database, home.clock).record(beat)
 
     def wake(self, session: SessionKey) -> None:
-        """Have a task serve a session, unless one does."""
+        """Start a task that serves a session, unless there is one."""
         if self._is_closing or session in self._driving:
             return
         self._driving[session] = anyio.CancelScope()
         self._tasks.start_soon(self._serve_session, session, self._driving[session])
 
     async def _serve_session(self, session: SessionKey, scope: anyio.CancelScope) -> None:
-        """Answer what waits in a session; an error that no caller takes is logged, and tried again after a pause."""
+        """Answer the waiting messages of a session; an error without a caller is logged and retried later."""
         services, home = self.sessions.services, self.sessions.home
         lease = SessionLease(home.paths, session)
         idle, more, pause = True, True, 1.0
@@ -401,7 +402,7 @@ class Dispatcher:
                 while more and self._is_wanted(session):
                     try:
                         if not lease.try_acquire():
-                            await self._stand_by(session, lease)
+                            await self._wait_for_lease(session, lease)
                             more = lease.held or services.inbox.is_unfinished(session)
                             continue
                         async with self._place(session):
@@ -411,7 +412,7 @@ class Dispatcher:
                         idle = False
                         self._look_up(session)
                         self._follow(session.agent)
-                    except Exception as error:  # border: plugins, tools and disks fail here; the message waits
+                    except Exception as error:  # boundary: plugins, tools and disks can fail; the message waits
                         lease.release()
                         if not self._fail_callers(session, first_cause(error)):
                             log.exception("a turn in %s failed; trying again in %g s", session, pause)
@@ -425,11 +426,11 @@ class Dispatcher:
                 pending.notify()
 
     def _is_wanted(self, session: SessionKey) -> bool:
-        """Whether this process answers what waits in a session: for its clients, or for a caller that waits."""
+        """Return whether this process answers a session's messages: for its clients, or for a waiting caller."""
         return not self._is_closing and (self._is_serving or bool(self._open_runs(session)))
 
-    async def _stand_by(self, session: SessionKey, lease: SessionLease) -> None:
-        """Wait until the lease is free or nothing is left; questions of the other process are asked here meanwhile."""
+    async def _wait_for_lease(self, session: SessionKey, lease: SessionLease) -> None:
+        """Wait until the lease is free or nothing is left; approval requests of the other process are asked here."""
         callers = self._callers(session)
         asker = next(
             (each.audience for each in callers if each.audience and each.audience.ask is not nobody_to_ask), None
@@ -458,7 +459,7 @@ class Dispatcher:
                 self._settle({run: outcome})
 
     def _fail_callers(self, session: SessionKey, error: Exception) -> bool:
-        """Raise an error in the callers that wait for a session; false if there are none."""
+        """Raise an error in the callers that wait for a session; return false if there are none."""
         callers = self._callers(session)
         for pending in callers:
             pending.error = error
@@ -466,7 +467,7 @@ class Dispatcher:
         return bool(callers)
 
     async def _find_audience(self, session: SessionKey, runs: tuple[RunId, ...], notice: str) -> TurnAudience:
-        """The callers that wait for these messages and the clients; callers for other messages read the notice."""
+        """Return the clients and the callers that wait for these messages; other callers get the notice."""
         callers = self._callers(session)
         mine = [each.audience for run in runs if (each := self._pending.get(run)) is not None and each.audience]
         others = [each.audience for each in callers if each.audience and each.audience not in mine]
@@ -483,7 +484,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _place(self, session: SessionKey) -> AsyncIterator[None]:
-        """A place among the turns; a sub-agent needs none, or the turn that waits for it could keep it out."""
+        """Return a slot for a turn; a sub-agent needs none, because the turn that waits for it could block it."""
         if session.kind is SessionKind.SUBAGENT:
             yield
             return
@@ -499,8 +500,8 @@ class Dispatcher:
     async def _follow_memory(self, agent: AgentId) -> None:
         try:
             await self.sessions.follow_memory(agent)
-        except Exception:  # border: watching files is foreign code; search goes on without it
-            log.exception("the notes of %s are not watched any more", agent)
+        except Exception:  # boundary: watching files can fail; search works without it
+            log.exception("the notes of %s are no longer watched", agent)
 
     def close(self) -> None:
         """Close the stream of wakes."""

@@ -1,7 +1,7 @@
 """Answering the messages of one session, in order, while its lease is held.
 
-What a process that died had begun is finished first. Each message gets exactly one outcome: the outcome is stored by
-the database change that ends the message, and only a stored outcome is handed to callers.
+Turns that a dead process had begun are finished first. Each message gets exactly one outcome: the outcome is stored by
+the database change that ends the message, and only a stored outcome is passed to callers.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ log = logging.getLogger(__name__)
 LINGER_SECONDS = 0.1
 INTERRUPT_POLL_SECONDS = 0.2
 MAX_ATTEMPTS = 10
-"""How many processes may die over a message before one of them recorded anything of it."""
+"""How many processes may die while they begin a message before it is given up."""
 POISONOUS = (
-    f"{MAX_ATTEMPTS} processes ended while they began to answer this message, so it is given up. Look in the log for "
-    "the reason, and send it in another form."
+    f"{MAX_ATTEMPTS} processes ended while they began to answer this message, so it is given up. See the log for "
+    "the reason, and rephrase the message."
 )
-CRASHED = "An unexpected error of Retinue's own ended this message; the log has the details. Send it again."
+CRASHED = "An internal error ended this message; the log has the details. Send it again."
 
 
 class TurnAudience(msgspec.Struct, frozen=True):
-    """What receives the events of a turn, and what answers its questions."""
+    """The receiver of the events of a turn, and the function that answers its approval requests."""
 
     show: Emit
     ask: Ask
 
 
 FindAudience = Callable[[tuple[RunId, ...], str], Awaitable[TurnAudience]]
-"""Finds the audience of the turn that answers these messages; callers that wait for others read the text first."""
+"""Returns the audience of the turn that answers these messages; callers that wait for others get the text first."""
 
 
 class SessionServer:
-    """Answers what waits in one session. Its methods may be called only while the session's lease is held."""
+    """Answers the messages of one session. Its methods may be called only while the session's lease is held."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class SessionServer:
         self._settled = settled
 
     async def serve_next(self, find_audience: FindAudience, *, idle: bool) -> bool:
-        """Answer the next messages of the session; false if nothing waits.
+        """Answer the next messages of the session; return false if none wait.
 
-        `idle` says that no turn ran just before, so a message need not wait for others to join it.
+        `idle` means that no turn ran just before, so a message need not wait for others to join it.
         """
         for item, state in self._sort_out_abandoned():
             await self._finish_abandoned(item, state, find_audience)
@@ -81,7 +81,7 @@ class SessionServer:
         if batch is None:
             return False
         if isinstance(batch, Wait):
-            # Not to the end: what arrives meanwhile, from any process, can end the waiting.
+            # Not until the end: messages that arrive in the meantime, from any process, can end the wait.
             left = (batch.until - self._clock.now()).total_seconds()
             await anyio.sleep(min(max(0.0, left), LINGER_SECONDS))
             return True
@@ -94,7 +94,7 @@ class SessionServer:
         )
         self._inbox.claim(self._runner.key, batch.runs, batch.into)
         with self._ending_on_failure(batch.into):
-            self._lease.was_asked_to_stop()  # a request from before this turn was meant for the previous one
+            self._lease.was_asked_to_stop()  # A stop request from before this turn was meant for the previous one.
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_asked)
                 if rules.mode is QueueMode.INTERRUPT:
@@ -105,7 +105,7 @@ class SessionServer:
         return True
 
     def _sort_out_abandoned(self) -> list[tuple[Claimed, RunState]]:
-        """Requeue what dead processes had not begun; returns the turns that they had begun and must be finished."""
+        """Requeue messages that dead processes had claimed and not begun; return the turns that must be finished."""
         left = self._inbox.abandoned(self._runner.key)
         states = {item.message.run: self._runner.recall(item.message.run) for item in left}
         unbegun = [item.message for item in left if states[item.message.run] is RunState.NOTHING]
@@ -131,7 +131,7 @@ class SessionServer:
             self._finish(item.into, outbound)
 
     def _finish(self, run: RunId, outbound: Outbound) -> None:
-        """Store the outcome of a turn and hand it over; if the message had ended before, its stored outcome counts."""
+        """Store the outcome of a turn and pass it on; if the message had already ended, its stored outcome counts."""
         ended = self._inbox.finish(run, outbound)
         outcomes = {each: replace(outbound, run=each) for each in ended}
         if run not in outcomes:
@@ -154,7 +154,7 @@ class SessionServer:
         """
         try:
             yield
-        except Exception as error:  # border: hooks, engines and providers of plugins run in there
+        except Exception as error:  # boundary: hooks, engines and providers of plugins run here
             cause = first_cause(error)
             if isinstance(cause, StorageError):
                 raise cause from (error if error is not cause else None)

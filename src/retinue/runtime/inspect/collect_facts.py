@@ -1,4 +1,4 @@
-"""Looking over a home: the facts that an inspection judges. Nothing is made or changed that was not there."""
+"""Collecting the facts about a home that an inspection judges. It creates and changes nothing."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from retinue.workspace.bootstrap import BOOTSTRAP_FILES
 from retinue.workspace.first_run import FirstRunState
 
 OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
-"""What Retinue alone writes. Workspaces and skills are the person's, models are no secret."""
+"""Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""
 
 
-async def survey_home(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
-    """Everything an inspection wants to know. With `deep` the models are asked, which may cost something."""
+async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
+    """Collect all facts for an inspection. With `deep` the models are called, which may cost something."""
     folder = home.paths.path
     zone = home.config.agents.defaults.user_timezone or machine_timezone(home)
     whole = await anyio.to_thread.run_sync(is_whole, folder / DATABASE_NAME)
@@ -75,7 +75,7 @@ async def survey_home(home: Home, gateway: GatewayFacts, *, deep: bool = False) 
 
 
 def list_own(home: Path) -> Iterator[StateFile]:
-    """Every file and folder of Retinue's own state; links are left out."""
+    """Return every file and folder of Retinue's state, without links."""
     if not home.is_dir():
         return
     yield _entry(home, home.lstat())
@@ -93,7 +93,7 @@ def _walk(folder: Path) -> Iterator[StateFile]:
             try:
                 status = path.lstat()
             except FileNotFoundError:
-                continue  # gone since it was listed
+                continue  # It was deleted after it was listed.
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 yield _entry(path, status)
 
@@ -110,7 +110,7 @@ def _entry(path: Path, status: os.stat_result) -> StateFile:
 
 
 async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> AgentFacts:
-    """One agent. Opening its memory would put a damaged database aside, so that one is not looked at then."""
+    """Return the facts about one agent. A damaged memory index is not opened, because that would move it away."""
     folder = home.paths.sessions(agent)
     report = await anyio.to_thread.run_sync(check_folder, folder)
     model = await _see_model(home, agent, deep=deep)
@@ -161,7 +161,7 @@ async def _see_model(home: Home, agent: AgentId, *, deep: bool) -> ModelFacts:
         if choice is None:
             return ModelFacts(None, notes=access.credentials.notes)
         provider = choice.ref.provider
-        trial = await try_models(access, chain, _say_nothing) if deep else None
+        trial = await try_models(access, chain, _ignore) if deep else None
         failed = trial.failures if trial is not None and trial.answer is None else ()
         return ModelFacts(
             str(choice.ref),
@@ -175,7 +175,7 @@ async def _see_model(home: Home, agent: AgentId, *, deep: bool) -> ModelFacts:
 
 
 async def _list_unreadable(access: ModelAccess, provider: str, *, deep: bool) -> tuple[str, ...]:
-    """Credentials whose secret cannot be had; a program or a keyring that may ask somebody is not tried unless deep."""
+    """Return credentials whose secret is unavailable; a program or keyring that may prompt is tried only if `deep`."""
     problems = []
     for profile in access.credentials.profiles(provider):
         if isinstance(profile.secret, (ExecSecret, KeyringSecret)) and not deep:
@@ -193,7 +193,7 @@ def _see_sandbox(workspace: AgentWorkspace) -> SandboxFacts:
         confinement = sandboxes.confine(session, tuple(root.path for root in workspace.readable))
         if confinement is not None:
             choice = sandboxes.choose(confinement, session)
-            because = sandboxes.standing(session).because
+            because = sandboxes.decide(session).because
             return SandboxFacts(choice.backend is not None, because, choice.candidates)
     return SandboxFacts(works=True)
 
@@ -208,14 +208,14 @@ async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
         async with open_memory(workspace) as memory:
             if not isinstance(memory, MemoryIndex):
                 qmd = await memory.status()
-                told = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)
-                return MemoryFacts(path, True, qmd.dirty, qmd.files, "qmd", False, qmd.reason, told)
+                problems = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)
+                return MemoryFacts(path, True, qmd.dirty, qmd.files, "qmd", False, qmd.reason, problems)
             found = await memory.status()
             plan = await anyio.to_thread.run_sync(plan_sync, memory.store, memory.library, 0)
-            told = tuple(f"{problem.path}: {problem.message}" for problem in plan.problems)
+            problems = tuple(f"{problem.path}: {problem.message}" for problem in plan.problems)
             provider = found.provider if memory.embedder is not None else None
             dirty = bool(plan.suspects or plan.removed)
-            return MemoryFacts(path, True, dirty, found.totals.files, provider, wants_vectors, None, told)
+            return MemoryFacts(path, True, dirty, found.totals.files, provider, wants_vectors, None, problems)
     except RetinueError as error:
         return MemoryFacts(path, problem=str(error))
 
@@ -227,5 +227,5 @@ def _is_zone(name: str) -> bool:
         return False
 
 
-async def _say_nothing(_notice: str) -> None:
-    """A fallback is told with the failures."""
+async def _ignore(_notice: str) -> None:
+    """Ignore fallbacks: they are reported with the failures."""

@@ -1,4 +1,4 @@
-"""What a session may do and why, told by the functions that decide it when it is done; nothing is run or contacted."""
+"""What a session may do and why, from the functions that decide it during a turn; nothing is run or contacted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WRITING = frozenset({"write", "edit", "apply_patch"})
 
 
 class Explained(Struct, frozen=True):
-    """What would happen, why, and what else there is to know about it."""
+    """The decision, its reason, and further details."""
 
     effect: Effect
     because: str
@@ -65,7 +65,7 @@ class Explained(Struct, frozen=True):
 
 
 class SessionStanding(Struct, frozen=True):
-    """A session as the policy sees it, for messages of one sender."""
+    """A session as the policy judges it, for messages of one sender."""
 
     home: Home
     session: SessionKey
@@ -73,25 +73,25 @@ class SessionStanding(Struct, frozen=True):
     layers: Layers
     elevated: Elevation
     below: str = ""
-    """The folder of the workspace that the session is kept to."""
+    """The folder of the workspace that the session is restricted to."""
 
     def judge_tool(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
         return decide_tool(tool, self.layers, owner_only=owner_only)
 
     def judge_listed(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
-        """Whether the session's list has a tool, whoever calls it."""
+        """Return whether the session's list contains a tool, for any caller."""
         return decide_tool(tool, replace(self.layers, caller=None), owner_only=owner_only)
 
     @contextmanager
     def commands(self) -> Iterator[Callable[[str], Explained]]:
-        """What judges commands, by the agent's rules as they are now and in its workspace."""
+        """Return the judge of commands, with the agent's current rules and its workspace."""
         home, agent = self.home, self.session.agent
         settings = home.config.tools.exec
         base = base_environment(home.environment, settings.path_prepend)
         sandboxes = make_sandboxes(home)
         confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
-        with _standing_root(home, agent, confinement) as root, _open_rulebook(home) as rulebook:
-            rules = elevate_rules(rulebook.rules(agent), self.elevated)
+        with _standing_root(home, agent, confinement) as root, _open_rule_store(home) as rule_store:
+            rules = elevate_rules(rule_store.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
             workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
             with open_workdir(context, workdir) as folder:
@@ -113,7 +113,7 @@ class SessionStanding(Struct, frozen=True):
                 yield judge
 
     def judge_path(self, tool: str, path: str) -> Explained:
-        """Whether a tool may use a file, by the checks of the tool; the file is looked at, never read."""
+        """Return whether a tool may use a file, by the checks of the tool; the file is checked, never read."""
         with open_workspace(self.home, self.session.agent) as workspace:
             try:
                 context = make_context(workspace, self.session, self.elevated, self.below)
@@ -123,7 +123,7 @@ class SessionStanding(Struct, frozen=True):
         return self._under_policy(tool, Effect.ALLOW, note, {"path": found})
 
     async def judge_url(self, tool: str, url: str) -> Explained:
-        """Whether a page may be fetched: its host is resolved and every address checked; nothing is contacted."""
+        """Return whether a page may be fetched: its host is resolved and each address checked; nothing is contacted."""
         try:
             addresses = await check_url(url, MODEL_CHOSEN)
         except NetworkFailed as refusal:
@@ -132,7 +132,7 @@ class SessionStanding(Struct, frozen=True):
         return self._under_policy(tool, Effect.ALLOW, "every address is public", {"url": url, "addresses": spelled})
 
     def _under_policy(self, tool: str, effect: Effect, because: str, more: Mapping[str, Any]) -> Explained:
-        """A finding about one call, below what the policy says of the tool itself."""
+        """Return a decision about one call, combined with the policy for the tool itself."""
         decision = self.judge_tool(tool)
         if decision.denied:
             return Explained(Effect.DENY, f"`{tool}` is not allowed: {decision.because}", more)
@@ -146,7 +146,7 @@ def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
     with storage_errors_explained():
         there = root.identify(relative) is not None
     where = "the workspace" if root is context.root else str(root.path)
-    return str(root.path / relative), f"it is in {where}" + ("" if there else ", where nothing of that name is yet")
+    return str(root.path / relative), f"it is in {where}" + ("" if there else ", which has no such file yet")
 
 
 def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
@@ -154,12 +154,12 @@ def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
     with storage_errors_explained():
         root.check_write(relative)
     where = "the workspace" if root is context.root else str(root.path)
-    return str(root.path / relative), f"it is in {where} and no control file"
+    return str(root.path / relative), f"it is in {where} and is not a control file"
 
 
 @contextmanager
 def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) -> Iterator[Root]:
-    """The folder that commands work in, or where it is not made yet, an empty one in its place."""
+    """Return the working folder of commands, or an empty one if it is not created yet."""
     closed = list_closed(home, agent)
     path = confinement.folder if confinement else locate_workspace(home, agent)
     if path.is_dir():
@@ -171,16 +171,16 @@ def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) 
 
 
 @contextmanager
-def _open_rulebook(home: Home) -> Iterator[ConfiguredAllowRules]:
-    """The rules of the agents; a home that remembers nothing yet stays as it is."""
+def _open_rule_store(home: Home) -> Iterator[ConfiguredAllowRules]:
+    """Return the rules of the agents; a home without stored rules is not changed."""
     path = home.paths.path / DATABASE_NAME
     with (
         TemporaryDirectory() as empty,
         closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
     ):
-        book = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
-        book.attach_skills(partial(_skill_programs, home))
-        yield book
+        rule_store = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
+        rule_store.attach_skills(partial(_skill_programs, home))
+        yield rule_store
 
 
 def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
@@ -191,46 +191,46 @@ def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
         return frozenset()
 
 
-def take_stand(
+def inspect_session(
     home: Home, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
 ) -> SessionStanding:
-    """How a session stands for a sender, by default its owner."""
+    """Return the state of a session for a sender, by default its owner."""
     settings = home.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
-    kept = find_kept(home, session)
+    kept = find_session(home, session)
     elevated = elevation_of(home.config, settings, kept, inbound)
     layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
     return SessionStanding(home, session, model, layers, elevated, working_folder(kept))
 
 
-def find_kept(home: Home, session: SessionKey) -> Session | None:
-    """What is known of a session, without making anything."""
+def find_session(home: Home, session: SessionKey) -> Session | None:
+    """Return the stored facts of a session; creates nothing."""
     store = open_sessions(home, session.agent)
     return store.find(session) if store.folder.is_dir() else None
 
 
 def depends_on_model(home: Home, session: SessionKey) -> bool:
-    """Whether any rule of the policy is about a provider or model."""
+    """Return whether any rule of the policy depends on a provider or model."""
     tools, own = home.config.tools, home.config.agents.resolve(session.agent).tools
     return bool(tools.by_provider or own.by_provider or tools.exec.apply_patch.allow_models)
 
 
 async def choose_model(home: Home, session: SessionKey, wanted: str | None) -> ModelInfo | None:
-    """The model that the session's next turn would use."""
+    """Return the model that the session's next turn would use."""
     access = make_access(home, session.agent)
-    kept = find_kept(home, session)
+    kept = find_session(home, session)
     choice = await access.choose(access.resolve(wanted) if wanted else (kept.model if kept else None))
     return access.info(choice.ref) if choice else None
 
 
 def every_tool(home: Home) -> Toolset:
-    """All tools there are, made to be looked at and not to be run."""
+    """Return all tools, for inspection only."""
     secrets = Secrets(home.environment, home.redactor)
     table = CommandTable(home.clock, random_id)
 
     def find_dispatcher() -> Dispatcher:
-        raise AssertionError("tools that are only looked at are not run")
+        raise AssertionError("tools for inspection cannot be run")
 
     services = HomeSessionServices(
         find_dispatcher, reaches_channels=bool(reachable(home.config)), controls_gateway=False

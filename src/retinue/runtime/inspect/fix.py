@@ -1,4 +1,4 @@
-"""Carrying out what an inspection proposes: only what loses no byte that somebody may want."""
+"""Applying the fixes that an inspection proposes; none deletes data that a person may need."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from retinue.storage.presence import Presence
 
 
 def carry_out(home: Home, findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Apply every remedy once; each sentence says what was done, or why it was not."""
+    """Apply every fix once; return a sentence for each that says what was done, or why not."""
     remedies = dict.fromkeys(remedy for finding in findings for remedy in finding.remedies)
-    told: list[str] = []
+    results: list[str] = []
     for remedy in remedies:
         try:
-            told += _apply(home, remedy)
+            results += _apply(home, remedy)
         except OSError as error:
-            told.append(f"{error.filename} was left as it is: {error.strerror}.")
+            results.append(f"{error.filename} was not changed: {error.strerror}.")
         except RetinueError as error:
-            told.append(str(error))
-    return tuple(told)
+            results.append(str(error))
+    return tuple(results)
 
 
 def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
     match remedy:
         case Restrict(path, mode):
-            # The same file that was looked at: a link that took its place is not followed.
+            # The same file that was inspected: a link that replaced it is not followed.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.fchmod(descriptor, mode)
@@ -48,13 +48,13 @@ def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
             yield f"Removed {path}."
         case SweepPresence(folder):
             Presence(folder).sweep()
-            yield f"Removed what killed processes left in {folder}."
+            yield f"Removed files of killed processes from {folder}."
         case FixSessions(agent):
             store = open_sessions(home, agent)
             yield from apply_fixes(check_folder(store.folder), store, partial(SessionLease, home.paths))
         case CreateWorkspace(agent):
             make_private_dir(home.paths.path)
             seed_agent(home, agent)
-            yield f"Made the workspace of agent '{agent}' at {locate_workspace(home, agent)}."
+            yield f"Created the workspace of agent '{agent}' at {locate_workspace(home, agent)}."
         case _:
             assert_never(remedy)

@@ -1,4 +1,4 @@
-"""What people see when they look into a workspace or a prompt."""
+"""The files of a workspace and their state in the prompt, for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retinue.workspace.first_run import FirstRunState, first_run_state
 
 
 def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
-    """An agent's files and their state, as plain data."""
+    """Return an agent's files and their state as plain data."""
     settings = workspace.settings
     ritual = first_run_state(workspace.root)
     stable = workspace.reader.stable_files(Audience.OWNER, settings, first_run_pending=ritual is FirstRunState.PENDING)
@@ -39,9 +39,9 @@ def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
         if shown and shown.truncated:
             problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
     if ritual is FirstRunState.LEFTOVER:
-        problems.append("BOOTSTRAP.md is left over from the first conversation and no longer read; delete it.")
+        problems.append("BOOTSTRAP.md is only used in the first conversation; delete it.")
     if not workspace.trusted:
-        problems.append("Retinue did not make this folder: its files are data until `retinue workspace trust`.")
+        problems.append("Retinue did not create this folder: its files are untrusted until `retinue workspace trust`.")
     identity = workspace.identity()
     if identity.problem:
         problems.append(identity.problem)

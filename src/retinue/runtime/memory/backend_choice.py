@@ -1,4 +1,4 @@
-"""Who serves an agent's memory: the built-in index, or the QMD program with that index standing by."""
+"""The backend of an agent's memory: the built-in index, or the QMD program with that index as fallback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_SYNC_SECONDS = 2.0
 async def open_memory(
     workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
 ) -> AsyncIterator[MemoryIndex | QmdMemory]:
-    """An agent's memory as configured, closed at the end of the block; nothing is watched."""
+    """Open an agent's memory as configured, and close it at the end of the block; nothing is watched."""
     async with open_index(workspace, writes, due) as builtin:
         if workspace.home.config.memory.backend == "builtin":
             yield builtin
@@ -36,7 +36,7 @@ async def open_memory(
 
 
 def seconds_at_opening(workspace: AgentWorkspace) -> float:
-    """How long to bring a memory up to date when it is opened; 0 is not at all."""
+    """Return how long to update a memory when it is opened; 0 means not at all."""
     memory, sync = workspace.home.config.memory, workspace.settings.memory_search.sync
     if memory.backend == "builtin":
         return FIRST_SYNC_SECONDS if sync.on_session_start else 0.0

@@ -1,4 +1,4 @@
-"""The memory of agents, put together: notes, embedder, index, and who may search it."""
+"""The memory of agents: notes, embedder, index, and access rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 
 
 def index_path(workspace: AgentWorkspace) -> Path:
-    """The database of an agent's index."""
+    """Return the path of the database of an agent's index."""
     return workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
 
 
@@ -44,10 +44,10 @@ def index_path(workspace: AgentWorkspace) -> Path:
 async def open_index(
     workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
 ) -> AsyncIterator[MemoryIndex]:
-    """An agent's index, closed at the end of the block; nothing is watched.
+    """Open an agent's index, and close it at the end of the block; nothing is watched.
 
-    Without `writes` the record of what came from outside is opened for the time of the block. Sessions whose ids are
-    put into `due` are exported with the next sync, however little they have grown.
+    Without `writes` the record of untrusted lines is opened for the time of the block. Sessions whose ids are put into
+    `due` are exported with the next sync, even if they have hardly grown.
     """
     settings = workspace.settings.memory_search
     secrets = Secrets(workspace.home.environment, workspace.home.redactor)
@@ -79,7 +79,7 @@ async def open_index(
 
 @asynccontextmanager
 async def keep_fresh(index: MemoryIndex, settings: MemorySearchSettings) -> AsyncIterator[None]:
-    """Follow the notes while the block runs: by watching, at intervals, and until batches under way are done."""
+    """Keep the index up to date while the block runs: by watching, at intervals, and until running batches are done."""
     sync = settings.sync
     async with anyio.create_task_group() as tasks:
         if index.embedder is not None and index.embedder.bulk is not None:
@@ -93,7 +93,7 @@ async def keep_fresh(index: MemoryIndex, settings: MemorySearchSettings) -> Asyn
 
 
 def make_rules(query: QuerySettings) -> SearchRules:
-    """How the settings want candidates found and scored."""
+    """Return the rules for finding and scoring candidates, from the settings."""
     hybrid = query.hybrid
     weights = SearchWeights.of(hybrid.vector_weight, hybrid.text_weight) if hybrid.enabled else SearchWeights.of(1, 0)
     return SearchRules(
@@ -107,7 +107,7 @@ def make_rules(query: QuerySettings) -> SearchRules:
 
 
 def make_embedders(settings: MemorySearchSettings, secrets: Secrets, models: Path) -> list[Embedder]:
-    """Who embeds, in order of preference; nobody where vectors are off.
+    """Return the embedders in order of preference; none if vectors are off.
 
     `auto` never sends notes anywhere unless an endpoint for embedding was configured. `models` is the folder of model
     files.
@@ -188,7 +188,7 @@ class SessionNotebook(Struct, frozen=True):
         self.index.mark_dirty()
 
     async def recall(self, message: str) -> tuple[MemoryHit, ...]:
-        """What memory knows about a message, found in a moment or not at all; nothing that came from outside."""
+        """Return what memory finds about a message in a short time; untrusted lines are excluded."""
         if not self.settings.recall.enabled:
             return ()
         rules = replace(self.index.rules, origins=RECALLED_ORIGINS)
@@ -203,7 +203,7 @@ def open_notebook(
     session: SessionKey,
     limits: ReadLimits = USUAL_LIMITS,
 ) -> SessionNotebook | None:
-    """The notebook of a session; None where the scope rules keep it from memory."""
+    """Return the notebook of a session; None if the scope rules deny it."""
     if not settings.enabled or not may_search(memory.qmd.scope, session):
         return None
     return SessionNotebook(index, settings, should_cite(memory.citations, session), limits)

@@ -1,6 +1,6 @@
-"""The memories of all agents while Retinue runs: opened when first used, closed with it.
+"""The memories of all agents: opened when first used, closed with the process.
 
-Nothing of the index is imported before there is something to remember: an agent without notes never pays for it.
+The index is imported only when there are notes: an agent without notes does not pay for it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 A_MOMENT_SECONDS = 2.0
-"""How long a turn waits for what was just written to be indexed."""
+"""How long a turn waits for newly written text to be indexed."""
 
 _DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
 
 
 class MemoryPool:
-    """One memory per agent. `database` knows which of their notes came from outside."""
+    """One memory per agent. `database` records which of their notes contain untrusted lines."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -51,11 +51,11 @@ class MemoryPool:
         self._lock = anyio.Lock()
 
     def writes(self, workspace: AgentWorkspace) -> AgentWrites:
-        """What was written into an agent's notes from outside."""
+        """Return the record of untrusted lines in an agent's notes."""
         return AgentWrites(self.database, workspace.home.clock, workspace.id)
 
     async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
-        """An agent's memory as a session may use it; None where it may not."""
+        """Return an agent's memory as a session may use it; None if it may not."""
         from retinue.memory.search.snippets import ReadLimits
         from retinue.runtime.memory.notebook import open_notebook
 
@@ -68,7 +68,7 @@ class MemoryPool:
         return open_notebook(memory, workspace.home.config.memory, settings, session, limits)
 
     async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[RecalledPassage, ...]:
-        """What memory knows about a message; nothing in chats where others read along, and never a failure."""
+        """Return what memory finds about a message; nothing in group chats. Never raises."""
         settings = workspace.settings.memory_search
         if not (workspace.trusted and settings.enabled and settings.recall.enabled):
             return ()
@@ -83,13 +83,13 @@ class MemoryPool:
         return tuple(RecalledPassage(hit.citation, hit.snippet) for hit in hits)
 
     async def embed(self, workspace: AgentWorkspace, texts: Sequence[str]) -> tuple[str, Vector]:
-        """Vectors of texts by whoever embeds an agent's notes, and who that is; raises `EmbeddingFailed`."""
+        """Return the vectors of texts from an agent's embedder, and its name; raise `EmbeddingFailed` on failure."""
         from retinue.memory.embedding import embed_in_portions
 
         return await embed_in_portions(self._embedders_of(workspace), texts)
 
     def embedder_names(self, workspace: AgentWorkspace) -> frozenset[str]:
-        """By what those who embed an agent's notes can be named: `provider/model`, or the model alone."""
+        """Return the accepted names of an agent's embedders: `provider/model`, or the model alone."""
         embedders = self._embedders_of(workspace)
         return frozenset(name for each in embedders for name in (each.model, f"{each.provider}/{each.model}"))
 
@@ -108,22 +108,22 @@ class MemoryPool:
         return found
 
     def note_change(self, workspace: AgentWorkspace) -> None:
-        """Say that a note of an agent was written; a memory that is not open yet will see for itself."""
+        """Record that a note of an agent was written; a memory that is not open finds it when opened."""
         memory = self._opened.get(workspace.id)
         if memory is not None:
             memory.mark_dirty()
 
     async def begin_session(self, workspace: AgentWorkspace) -> None:
-        """Take in what was written since the last session; a memory that is not open yet does so when it is opened."""
+        """Index what was written since the last session; a memory that is not open does so when opened."""
         memory = self._opened.get(workspace.id)
         if memory is not None and workspace.settings.memory_search.sync.on_session_start:
             await self._refresh(workspace, memory, "async")
 
     async def take_in(self, workspace: AgentWorkspace, session: str, how: Literal["off", "async", "await"]) -> None:
-        """Make searchable what a compaction wrote, and its session where sessions are indexed.
+        """Index the text that a compaction wrote, and its session if sessions are indexed.
 
-        This is waited for to its end, or only for a moment, in which a note or two are indexed; what is left then
-        comes with the next search.
+        This waits for the end, or only for a moment, in which a note or two are indexed; the rest is indexed with the
+        next search.
         """
         settings = workspace.settings.memory_search
         if how == "off" or not settings.enabled or not has_notes(workspace):
@@ -163,7 +163,7 @@ class MemoryPool:
             await run_qmd_updates(memory, shared.qmd.update, settings.sync)
 
     async def _wait_for_start(self, workspace: AgentWorkspace) -> None:
-        """Until the program is to be started, or memory is used, whichever comes first."""
+        """Wait until the backend should be started or memory is used, whichever comes first."""
         update = workspace.home.config.memory.qmd.update
         match update.startup:
             case "immediate":
@@ -183,7 +183,7 @@ class MemoryPool:
         await self._stack.aclose()
 
     async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
-        """The memory of an agent, opened and brought up to date the first time."""
+        """Return the memory of an agent; it is opened and updated the first time."""
         from retinue.runtime.memory.backend_choice import open_memory, seconds_at_opening
 
         async with self._lock:
@@ -201,7 +201,7 @@ class MemoryPool:
 
 
 def has_notes(workspace: AgentWorkspace) -> bool:
-    """Whether there is anything to remember at all: a few looks at the disk."""
+    """Return whether an agent has any notes; needs only a few file system calls."""
     settings, shared = workspace.settings.memory_search, workspace.home.config.memory
     if settings.extra_paths or remembers_sessions(settings):
         return True

@@ -1,4 +1,4 @@
-"""Where an agent's notes came from, as its memory, its tools and its turns need to know it."""
+"""The provenance of an agent's notes, for its memory, tools and turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_READ_BYTES = 16 * 1024 * 1024
 
 @contextmanager
 def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
-    """What was written into an agent's notes, for those who have no database open."""
+    """Open the record of what was written into an agent's notes, for callers without an open database."""
     home = workspace.home
     database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
     try:
@@ -30,18 +30,18 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
 
 
 def provenance_of(library: Library, workspace: AgentWorkspace, writes: AgentWrites) -> Provenance:
-    """The origin of lines by the paths that memory uses, which are not those of files for folders elsewhere."""
+    """Return the function that finds the origin of lines by memory path; for other folders these are not file paths."""
 
     def origin(path: str, lines: Sequence[str]) -> Trust:
-        shelf, relative = library.locate(path)
-        is_own = shelf.root is workspace.root or shelf.source == "sessions"
-        return writes.origin(path if is_own else str(shelf.root.path / relative), lines)
+        note_folder, relative = library.locate(path)
+        is_own = note_folder.root is workspace.root or note_folder.source == "sessions"
+        return writes.origin(path if is_own else str(note_folder.root.path / relative), lines)
 
     return origin
 
 
 def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Trust:
-    """How far files of the workspace may be believed that stand in a prompt, each judged by all its lines."""
+    """Return the trust of workspace files in a prompt, each judged by all its lines."""
     written = writes.paths()
     return least([Trust.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
 

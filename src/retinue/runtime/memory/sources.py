@@ -1,4 +1,4 @@
-"""What an agent can remember: the notes in its workspace and elsewhere, and its past conversations as notes."""
+"""The sources of an agent's memory: notes in its workspace and elsewhere, and exported conversations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _TALKS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, 
 
 
 class Notes(Struct, frozen=True):
-    """The notes of one agent; `exports` is where its conversations are written as notes, if they are.
+    """The notes of one agent; `exports` is the folder of exported conversations, if they are exported.
 
-    `writes` learns which of their lines came from outside, and `due` names conversations that are written next time
-    however little they have grown.
+    `writes` records which of their lines are untrusted, and `due` names conversations that are exported next time even
+    if they have hardly grown.
     """
 
     workspace: AgentWorkspace
@@ -43,7 +43,7 @@ class Notes(Struct, frozen=True):
     due: set[str]
 
     def export(self) -> tuple[NoteProblem, ...]:
-        """Write the conversations that have gone on since."""
+        """Export the conversations that have continued since the last export."""
         if self.exports is None:
             return ()
         home = self.workspace.home
@@ -61,27 +61,27 @@ class Notes(Struct, frozen=True):
 
 
 def qmd_folder(workspace: AgentWorkspace) -> Path:
-    """Where an agent's QMD keeps its files, and where its conversations are written."""
+    """Return the folder of an agent's QMD files and exported conversations."""
     return workspace.home.paths.path / "agents" / workspace.id / "qmd"
 
 
 @contextmanager
 def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
-    """An agent's notes; the folders that are not its workspace are let go of at the end of the block."""
+    """Open an agent's notes; folders outside its workspace are closed at the end of the block."""
     memory, settings = workspace.home.config.memory, workspace.settings.memory_search
     with_qmd = memory.backend == "qmd"
     with ExitStack() as stack:
         exports = None
         if remembers_sessions(settings) or (with_qmd and memory.qmd.sessions.enabled):
             exports = stack.enter_context(Root.open(_exports_folder(workspace), create=True))
-        shelves = _Shelves(workspace, stack)
+        note_folders = _NoteFolders(workspace, stack)
         defaults = "memory" in settings.sources and (memory.qmd.include_default_memory or not with_qmd)
-        shelves.add_own(settings.extra_paths, defaults=defaults)
+        note_folders.add_own(settings.extra_paths, defaults=defaults)
         for entry in memory.qmd.paths if with_qmd else ():
-            shelves.add_named(entry)
+            note_folders.add_named(entry)
         if exports is not None:
-            shelves.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
-        yield Notes(workspace, Library(shelves.made, shelves.problems), exports, writes, due)
+            note_folders.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+        yield Notes(workspace, Library(note_folders.made, note_folders.problems), exports, writes, due)
 
 
 def _exports_folder(workspace: AgentWorkspace) -> Path:
@@ -91,8 +91,8 @@ def _exports_folder(workspace: AgentWorkspace) -> Path:
     )
 
 
-class _Shelves:
-    """The shelves of an agent, put up one after the other."""
+class _NoteFolders:
+    """Collects the folders of an agent's notes."""
 
     def __init__(self, workspace: AgentWorkspace, stack: ExitStack) -> None:
         self.made: list[NoteFolder] = []
@@ -102,7 +102,7 @@ class _Shelves:
         self._workspace = workspace.root.path.absolute()
 
     def add_own(self, extra_paths: list[str], *, defaults: bool) -> None:
-        """The memory files of the workspace, and what `extraPaths` names there and elsewhere."""
+        """Add the memory files of the workspace, and the folders of `extraPaths`."""
         inside: list[str] = []
         outside: list[tuple[str, Path]] = []
         for text in extra_paths:
@@ -111,9 +111,9 @@ class _Shelves:
                 inside.append(path.relative_to(self._workspace).as_posix())
             else:
                 outside.append((text, path))
-        shelf = workspace_notes(self._root, inside, defaults=defaults)
-        if shelf.files or shelf.folders:
-            self.made.append(shelf)
+        note_folder = workspace_notes(self._root, inside, defaults=defaults)
+        if note_folder.files or note_folder.folders:
+            self.made.append(note_folder)
         for text, path in outside:
             is_file = path.suffix == ".md"
             folder = path.parent if is_file else path
@@ -122,7 +122,7 @@ class _Shelves:
             self._add(text, folder, prefix, files=files, folders=folders)
 
     def add_named(self, entry: QmdPath) -> None:
-        """A folder that `memory.qmd.paths` names, under the name that it has there."""
+        """Add a folder of `memory.qmd.paths` under its configured name."""
         from retinue.memory.qmd.collections import clean_name
 
         folder = self._workspace / Path(entry.path).expanduser()
@@ -141,18 +141,18 @@ class _Shelves:
     ) -> None:
         try:
             root = self._stack.enter_context(Root.open(folder))
-            shelf = NoteFolder(root, "memory", prefix, files, folders, pattern)
-            shelf.fits("")
+            note_folder = NoteFolder(root, "memory", prefix, files, folders, pattern)
+            note_folder.fits("")
         except StorageError as error:
             self.problems.append(NoteProblem(named, str(error)))
         except RetinueError as error:
             self.problems.append(NoteProblem(named, f"Its pattern cannot be used: {error}"))
         else:
-            self.made.append(shelf)
+            self.made.append(note_folder)
 
     def _free(self, wanted: str) -> str:
-        """A beginning of paths that no other shelf has."""
-        taken = {shelf.prefix for shelf in self.made}
+        """Return a path prefix that no other folder uses."""
+        taken = {note_folder.prefix for note_folder in self.made}
         number, found = 1, wanted
         while f"{found}/" in taken:
             number += 1
@@ -161,7 +161,7 @@ class _Shelves:
 
 
 class _Sessions(Struct, frozen=True):
-    """Past conversations between people and the agent; what clocks and jobs started is left out."""
+    """Past conversations between people and the agent, without those of schedules and jobs."""
 
     store: SessionStore
     redactor: Redactor
@@ -176,14 +176,14 @@ class _Sessions(Struct, frozen=True):
 
     def render(self, session: str) -> str:
         found = next(row for row in self.store.list() if row.id == session)
-        said = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
-        foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
+        texts = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
+        foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
         self.writes.record(f"{SESSIONS_PREFIX}{session}.md", foreign, str(found.key))
-        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in said)]) + "\n"
+        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in texts)]) + "\n"
 
 
 def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:
-    """What was said, and how far it may be believed: an answer after text from outside is as foreign as that text."""
+    """Return the messages and their trust: an answer after untrusted text is as untrusted as that text."""
     tainted = Trust.AGENT
     for entry in store.open(session.key).tree.path:
         match entry.body:

@@ -1,4 +1,4 @@
-"""How an agent reaches its models: which one, with which credentials, and what else is tried."""
+"""An agent's models: the choice of one, its credentials, and its fallbacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ There is no model to talk to yet. Any of these will do:
 
 
 class ModelAccess(Struct, eq=False):
-    """One agent's way to its models."""
+    """The models of one agent."""
 
     settings: AgentSettings
     providers: Providers
@@ -40,7 +40,7 @@ class ModelAccess(Struct, eq=False):
     home: Home
     servers: LocalServers = field(default_factory=LocalServers)
     sleep: Sleep = anyio.sleep
-    """How to wait before a model is asked again."""
+    """How to wait before a model is called again."""
     _found: ChosenModel | None = None
 
     @property
@@ -49,11 +49,11 @@ class ModelAccess(Struct, eq=False):
         return known_aliases(configured, self._providers_at_hand())
 
     def resolve(self, text: str) -> ModelRef:
-        """The model that a person means; raises `UsageError` where it is none."""
+        """Return the model with a name or alias; raise `UsageError` if there is none."""
         return resolve_ref(text, self.aliases)
 
     async def choose(self, wanted: ModelRef | None = None) -> ChosenModel | None:
-        """The model to use: the one wanted, else the configured one, else what can be found; None for none at all."""
+        """Return the model to use: the requested one, else the configured one, else an available one; None if none."""
         if wanted is not None:
             return ChosenModel(wanted, "chosen for this conversation", how_to_change="/model default", pinned=True)
         if self._found is None:
@@ -68,7 +68,7 @@ class ModelAccess(Struct, eq=False):
         return self._found
 
     async def choose_for_child(self, wanted: ModelRef | None = None) -> ChosenModel | None:
-        """The same for a sub-agent, which may have a model of its own with its own fallbacks."""
+        """Return the model for a sub-agent, which may have a separate model and fallbacks."""
         own = self.settings.subagents.model
         if wanted is None and own is not None and own.primary:
             how = "set agents.defaults.subagents.model"
@@ -76,32 +76,32 @@ class ModelAccess(Struct, eq=False):
         return await self.choose(wanted)
 
     def choose_for_pictures(self, choice: ChosenModel) -> ChosenModel:
-        """The model for a message with pictures: the chosen one where it sees them, else the one configured for it."""
+        """Return the model for a message with images: the chosen one if it accepts images, else the configured one."""
         seeing = self.settings.image_model
         if seeing.primary is None or "image" in self.info(choice.ref).inputs:
             return choice
         how = "set agents.defaults.imageModel"
-        return ChosenModel(self.resolve(seeing.primary), "it sees pictures", how, fallbacks=tuple(seeing.fallbacks))
+        return ChosenModel(self.resolve(seeing.primary), "it accepts images", how, fallbacks=tuple(seeing.fallbacks))
 
     def forget_choice(self) -> None:
-        """Look again at the next turn, after something was added."""
+        """Choose again at the next turn, because a model or credential was added."""
         self._found = None
 
     def info(self, ref: ModelRef) -> ModelInfo:
-        """What is known of a model, with no more of its window than the configuration lets it use."""
+        """Return the facts about a model, with the context window limited as configured."""
         known = self.providers.catalog.describe(ref)
         window = min(known.window, self.settings.context_tokens or known.window)
         return replace(known, window=window, max_output=min(known.max_output, window))
 
     def chain(self, choice: ChosenModel) -> tuple[ModelRef, ...]:
-        """The model and what is tried after it; a model that is pinned to the conversation has no fallbacks."""
+        """Return the model and its fallbacks; a model that is pinned to the conversation has none."""
         if choice.pinned:
             return (choice.ref,)
         names = self.settings.model.fallbacks if choice.fallbacks is None else choice.fallbacks
         return (choice.ref, *map(self.resolve, names))
 
     def chain_beside(self, named: str | None) -> tuple[ModelRef, ...]:
-        """Who works beside the conversation: the model named for it, else the one for all such work; maybe nobody."""
+        """Return the models for background work: the one named for it, else the one for all such work; may be empty."""
         if named:
             return (self.resolve(named),)
         utility = self.settings.utility_model
@@ -110,7 +110,7 @@ class ModelAccess(Struct, eq=False):
     def stream(
         self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Answer with the first model of the chain that can."""
+        """Answer with the first model of the chain that works."""
         redactor = self.home.redactor
         failover = Failover(
             self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning, redact=redactor.redact
@@ -118,7 +118,7 @@ class ModelAccess(Struct, eq=False):
         return failover.stream(without_secrets(request, redactor), chain, on_fallback)
 
     def tuning(self, ref: ModelRef) -> RequestOptions:
-        """How the configuration wants a model asked."""
+        """Return the configured request options of a model."""
         params = self.settings.params_for(str(ref))
         entry = self.settings.models.get(str(ref))
         return RequestOptions(
@@ -130,7 +130,7 @@ class ModelAccess(Struct, eq=False):
         )
 
     def is_ready(self, provider: str) -> bool:
-        """Whether a provider could be asked now: it has a credential, or is taken to need none."""
+        """Return whether a provider can be called now: it has a credential, or needs none."""
         try:
             needs_key = self.providers.endpoint(provider).auth != "none"
         except ConfigError:
@@ -138,7 +138,7 @@ class ModelAccess(Struct, eq=False):
         return not needs_key or find_vendor(provider) is None or bool(self.credentials.profiles(provider))
 
     def known(self) -> tuple[ModelRef, ...]:
-        """Models a person can choose: configured ones, and those of providers with a credential."""
+        """Return the models that a person can choose: configured ones, and those of providers with a credential."""
         named = [ref for name in self.settings.models if (ref := ModelRef.parse(name))]
         primary = [self.resolve(self.settings.model.primary)] if self.settings.model.primary else []
         providers = dict.fromkeys((*self.home.config.models.providers, *self._providers_at_hand(), "local"))
@@ -151,7 +151,7 @@ class ModelAccess(Struct, eq=False):
 
 
 def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
-    """An agent's way to its models; the main agent's credentials stand behind its own."""
+    """Return the models of an agent; the main agent's credentials are its fallback."""
     settings = home.config.agents.resolve(agent)
     config = home.config
     credentials = CredentialPool(

@@ -1,4 +1,4 @@
-"""Models outside a conversation: reaching them, and asking one small thing to see whether they answer."""
+"""Models outside a conversation: opening access, and a small request that tests whether they answer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from msgspec import Struct
 from retinue.core.keys import AgentId
 from retinue.core.messages import AssistantMessage, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest
-from retinue.providers.failover import QUICK_RETRIES, Failover, OnFallback
+from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback
 from retinue.providers.registry import ADAPTERS, Providers
 from retinue.runtime.home import Home
 from retinue.runtime.models.access import ModelAccess, open_model_access
 from retinue.security.secrets import Secrets
 
 QUESTION = "Reply with the word ok."
-LONGEST_ANSWER = 32
-LONGEST_REASONED_ANSWER = 512
-"""Some models reason before they say the one word; the others only ramble when there is room."""
+MAX_ANSWER_TOKENS = 32
+MAX_REASONING_ANSWER_TOKENS = 512
+"""Some models reason before the answer; others only write more than needed if there is room."""
 
 
 class Trial(Struct, frozen=True):
-    """What asking showed: the answer, or None; the attempts that failed, by name; and how long it took."""
+    """The result of a test: the answer, or None; the failed attempts by name; and the duration."""
 
     answer: AssistantMessage | None
     failures: tuple[tuple[str, ModelFailed], ...]
@@ -32,7 +32,7 @@ class Trial(Struct, frozen=True):
 
 
 def make_access(home: Home, agent: AgentId) -> ModelAccess:
-    """An agent's way to its models, without its workspace, sessions or tools; nothing is opened before it is used."""
+    """Return an agent's models without opening its workspace, sessions or tools."""
     secrets = Secrets(home.environment, home.redactor)
     registered = {api: factory.make.target for api, factory in home.registry.providers.items()}
     providers = Providers(home.config.models, secrets, home.paths.models, {**ADAPTERS, **registered})
@@ -41,7 +41,7 @@ def make_access(home: Home, agent: AgentId) -> ModelAccess:
 
 @asynccontextmanager
 async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
-    """The same, for asking models; their connections are closed at the end."""
+    """The same, for calling models; their connections are closed at the end."""
     access = make_access(home, agent)
     try:
         yield access
@@ -50,13 +50,18 @@ async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
 
 
 async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
-    """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
+    """Call the models of a chain as a turn would, but without its retries."""
     clock = access.home.clock
     failover = Failover(
-        access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
+        access.providers,
+        access.credentials,
+        access.info,
+        anyio.sleep,
+        retries=SHORT_RETRY_DELAYS,
+        tuning=access.tuning,
     )
     reasons = any(access.info(ref).reasoning for ref in chain)
-    room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
+    room = MAX_REASONING_ANSWER_TOKENS if reasons else MAX_ANSWER_TOKENS
     request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)
     failures: list[tuple[str, ModelFailed]] = []
     answer: AssistantMessage | None = None

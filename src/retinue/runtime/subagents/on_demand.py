@@ -1,4 +1,4 @@
-"""Sub-agents in a process without a gateway: one that holds a conversation, or does one piece of work by hand."""
+"""Sub-agents in a process without a gateway: a conversation in a terminal, or one manual command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OnDemandSubagents:
     def __init__(
         self, dispatcher: Dispatcher, session: SessionKey, ask: Ask, tasks: TaskGroup, *, attends_wakes: bool = False
     ) -> None:
-        """`attends_wakes` says that nothing else in this process reads the dispatcher's wakes."""
+        """Open the sub-agents; `attends_wakes` is true if nothing else in this process reads the dispatcher's wakes."""
         self.dispatcher = dispatcher
         self.session = session
         self.tasks = tasks
@@ -54,12 +54,12 @@ class OnDemandSubagents:
 
     @property
     def at_work(self) -> int:
-        """How many sub-agents of the session have not ended."""
+        """Return how many sub-agents of the session have not ended."""
         return sum(child.state is ChildState.RUNNING for child in self._store.active(self.session))
 
     @property
     def is_settled(self) -> bool:
-        """Whether every sub-agent has ended and the session has answered its result."""
+        """Return whether every sub-agent has ended and the session has answered its result."""
         return not self._store.active(self.session) and not self._inbox.is_unfinished(self.session)
 
     async def settle(self) -> None:
@@ -68,7 +68,7 @@ class OnDemandSubagents:
             await anyio.sleep(POLL_SECONDS)
 
     def answers(self) -> tuple[Outbound, ...]:
-        """What the session said about results and was not delivered yet."""
+        """Return the undelivered answers of the session to results."""
         found = self._inbox.undelivered(self.session)
         return tuple(item.outbound for item in found if item.inbound.source is Source.SUBAGENT)
 
@@ -97,9 +97,9 @@ class OnDemandSubagents:
 
 @asynccontextmanager
 async def serve_unwatched(dispatcher: Dispatcher) -> AsyncIterator[Dispatcher]:
-    """Serve work that a command starts by hand, without clients or anyone to ask.
+    """Serve work that a command starts, without clients and without approvals.
 
-    At the end, sub-agents that the work started are waited for, and the answers of their parents too.
+    At the end, this waits for the sub-agents that the work started and for the answers of their parents.
     """
 
     def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:

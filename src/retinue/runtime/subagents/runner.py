@@ -1,8 +1,9 @@
-"""Starting sub-agents, waiting for them, and telling their parents; a restart goes on where the last process ended.
+"""Starting sub-agents, waiting for them, and notifying their parents; a new process continues where the last one ended.
 
-A child is a message in a session of its own, so it survives whatever the inbox survives. Its result is kept in the
-registry, and its parent is told by a message under a key of its own: once, however often a process dies on the way.
-Whoever ends a child first writes that into the registry; who follows the child sees it there and makes its turn stop.
+A child is a message in a session of its own, so it is as durable as the inbox. Its result is stored in the registry,
+and its parent is notified by a message under an idempotency key: once, no matter how often a process dies. The first
+process that ends a child records that in the registry; the process that follows the child sees it there and stops its
+turn.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from retinue.storage.lease import SessionLease
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.5
-"""How often a child is looked at by who follows it; whoever ends it may be another process."""
+"""How often the follower of a child checks it; another process may end it."""
 STOP_SECONDS = 15.0
 FIRST_PAUSE, MAX_PAUSE = 15.0, 300.0
 STATES = {
@@ -62,18 +63,18 @@ STATES = {
     TurnStatus.FAILED: ChildState.FAILED,
     TurnStatus.ABORTED: ChildState.CANCELLED,
 }
-LEFT_ALONE = "It was interrupted when its process ended, and nothing went on with it for too long."
+LEFT_ALONE = "It was interrupted when its process ended, and no process continued it in time."
 UNTOLD_KEPT = timedelta(days=7)
 """How long a result waits for its parent."""
 CHILDREN_KEPT = timedelta(days=30)
-"""How long a child whose session was put away stays in the registry."""
-NO_AGENT = "Its agent is not in the configuration any more."
+"""How long a child stays in the registry after its session was archived."""
+NO_AGENT = "Its agent is no longer in the configuration."
 
 T = TypeVar("T")
 
 
 class Spawned(Struct, frozen=True):
-    """A child that was started, and what its parent should know about it."""
+    """A started child, and notices for its parent."""
 
     child: Child
     notes: tuple[str, ...] = ()
@@ -84,14 +85,14 @@ class SubagentRunner(Struct, frozen=True):
 
     sessions: Sessions
     dispatcher: Dispatcher
-    book: SubagentStore
+    store: SubagentStore
     tasks: TaskGroup
     _followed: set[RunId] = field(default_factory=set)
 
     async def spawn(self, order: SpawnOrder, parent: SessionKey, *, owner: bool, foreign: bool = False) -> Spawned:
-        """Start a child; raises `SpawnRefused` where it may not be. Returns at once.
+        """Start a child and return at once; raise `SpawnRefused` if it may not be started.
 
-        `foreign` says that whoever asks has read text from outside, so that its child is as careful.
+        `foreign` means that the parent has read untrusted text, so the child's task is untrusted too.
         """
         refusal = find_refusal(order, self._facts(order, parent))
         if refusal is not None:
@@ -116,68 +117,68 @@ class SubagentRunner(Struct, frozen=True):
             foreign=foreign,
         )
         self.sessions.agent(agent).store.begin(child.session, outfit.bodies)
-        self.book.add(child)
+        self.store.add(child)
         self._follow(child)
         return Spawned(child, outfit.notes)
 
     def adopt(self, parent: SessionKey | None = None) -> int:
-        """Take up the children, or those of a session, that a process before this one left; returns how many.
+        """Resume children, or those of a session, that a previous process left; return how many.
 
-        One that was left alone for too long is ended. No session of theirs may be driven yet.
+        A child that was inactive for too long is ended. Their sessions must not be running yet.
         """
         self._drop_remains()
-        left = self.book.active(parent)
+        left = self.store.active(parent)
         for child in left:
-            why = self._find_hindrance(child) if child.ended_at is None else None
+            why = self._find_obstacle(child) if child.ended_at is None else None
             if why is not None:
                 self.sessions.services.inbox.abandon(child.session, why)
-                child = self.book.end(child.run, ChildState.INTERRUPTED, replace(child, text=why))
+                child = self.store.end(child.run, ChildState.INTERRUPTED, replace(child, text=why))
             self._follow(child)
         return len(left)
 
     def cancel(self, child: Child, *, told: bool = False) -> bool:
-        """End a child and its own children; false where it had ended. `told` says that its parent knows."""
-        kept = self.book.get(child.run)
+        """End a child and its own children; return false if it had ended. `told` means that its parent knows."""
+        kept = self.store.get(child.run)
         if kept.ended_at is not None:
             return False
         ended = replace(kept, text="It was cancelled.")
-        self.book.end(kept.run, ChildState.CANCELLED, ended, told=told)
+        self.store.end(kept.run, ChildState.CANCELLED, ended, told=told)
         self.dispatcher.stop(kept.session)
         return True
 
     def cancel_children(self, parent: SessionKey) -> int:
-        """End all children of a session because it is stopped; returns how many were at work."""
-        return sum(self.cancel(child, told=True) for child in self.book.active(parent))
+        """End all children of a session because it is stopped; return how many were running."""
+        return sum(self.cancel(child, told=True) for child in self.store.active(parent))
 
     async def settle(self) -> None:
-        """Wait until the children that this process follows have ended and their parents have answered to it."""
+        """Wait until the children that this process follows have ended and their parents have answered."""
         parents: set[SessionKey] = set()
         while self._followed or any(map(self.sessions.services.inbox.is_unfinished, parents)):
-            parents |= {self.book.get(run).parent for run in self._followed}
+            parents |= {self.store.get(run).parent for run in self._followed}
             await anyio.sleep(WATCH_SECONDS)
 
     async def steer(self, child: Child, text: str, *, foreign: bool = False) -> None:
-        """Say something to a child that is at work."""
+        """Send a message to a running child."""
         if child.state is not ChildState.RUNNING:
-            raise UsageError(f"The sub-agent {child.run} has ended ({child.state}); it hears nothing any more.")
-        told = Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner, foreign=foreign)
-        await self.dispatcher.submit(replace(told, model=child.model))
+            raise UsageError(f"The sub-agent {child.run} has ended ({child.state}); it cannot receive messages.")
+        inbound = Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner, foreign=foreign)
+        await self.dispatcher.submit(replace(inbound, model=child.model))
 
     def archive(self) -> int:
-        """Put away the sessions of children that ended a while ago; returns how many. Forget those of long ago."""
-        for child in self.book.expire(UNTOLD_KEPT):
-            log.warning("nobody took the result of the sub-agent %s for %s", child.run, child.parent)
-        self.book.forget(CHILDREN_KEPT)
+        """Archive the sessions of children that ended a while ago, and return how many; delete old children."""
+        for child in self.store.expire(UNTOLD_KEPT):
+            log.warning("the result of the sub-agent %s was not read for %s", child.run, child.parent)
+        self.store.forget(CHILDREN_KEPT)
         settings = self.sessions.home.config.agents.defaults.subagents
         if not settings.archive_after_minutes:
             return 0
-        due = self.book.to_archive(timedelta(minutes=settings.archive_after_minutes))
+        due = self.store.to_archive(timedelta(minutes=settings.archive_after_minutes))
         for child in due:
             self._put_away(child)
         return len(due)
 
     def transcript_of(self, child: Child) -> str:
-        """Where the child's transcript is."""
+        """Return the path of the child's transcript."""
         store = self.sessions.agent(child.session.agent).store
         session = store.find(child.session)
         return str(store.path_of(session.id)) if session else "(put away)"
@@ -187,8 +188,8 @@ class SubagentRunner(Struct, frozen=True):
         settings = agents.resolve(parent.agent)
         target = order.agent or parent.agent
         theirs = agents.resolve(target) if target in agents.ids else settings
-        children, untold = self.book.count(parent)
-        names = frozenset(child.task_name for child in self.book.active(parent))
+        children, untold = self.store.count(parent)
+        names = frozenset(child.task_name for child in self.store.active(parent))
         return SpawnFacts(
             parent=parent,
             agents=agents.ids,
@@ -205,14 +206,14 @@ class SubagentRunner(Struct, frozen=True):
         )
 
     def _drop_remains(self) -> None:
-        """Let nobody go on with the turns of children that were ended when their process was too."""
+        """Drop the messages of children that were ended together with their process."""
         for session in self.sessions.services.inbox.unfinished():
-            child = self.book.of_session(session) if session.kind is SessionKind.SUBAGENT else None
+            child = self.store.of_session(session) if session.kind is SessionKind.SUBAGENT else None
             if child is not None and child.ended_at is not None:
                 self.sessions.services.inbox.abandon(session, child.text)
 
-    def _find_hindrance(self, child: Child) -> str | None:
-        """Why nobody goes on with a child that a process left; None where this one does."""
+    def _find_obstacle(self, child: Child) -> str | None:
+        """Return why a child of a previous process cannot be continued; None if it can."""
         if child.session.agent not in self.sessions.home.config.agents.ids:
             return NO_AGENT
         session = self.sessions.agent(child.session.agent).store.peek(child.session)
@@ -227,19 +228,19 @@ class SubagentRunner(Struct, frozen=True):
     def _follow(self, child: Child) -> None:
         if child.run not in self._followed:
             self._followed.add(child.run)
-            self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._see_through, child)
+            self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._follow_to_end, child)
 
-    async def _see_through(self, child: Child) -> None:
-        """Wait for a child's end, keep its result and tell its parent."""
+    async def _follow_to_end(self, child: Child) -> None:
+        """Wait for a child's end, store its result and notify its parent."""
         try:
             ended = child if child.ended_at else await self._persist(self._outcome, child)
             if ended.told_at is None:
-                await self._persist(self._tell, ended)
+                await self._persist(self._notify_parent, ended)
         finally:
             self._followed.discard(child.run)
 
     async def _persist(self, step: Callable[[Child], Awaitable[T]], child: Child) -> T:
-        """Take a step as often as it fails, for want of a disk or of room in a queue."""
+        """Repeat a step until it succeeds, for errors of the disk or a full queue."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -250,8 +251,8 @@ class SubagentRunner(Struct, frozen=True):
             pause = min(pause * 2, MAX_PAUSE)
 
     async def _outcome(self, child: Child) -> Child:
-        """Let a child do its task; returns it with what came of it."""
-        kept = self.book.get(child.run)
+        """Run the task of a child; return the child with its outcome."""
+        kept = self.store.get(child.run)
         if kept.ended_at is not None:
             return kept
         inbound = Inbound(
@@ -273,7 +274,7 @@ class SubagentRunner(Struct, frozen=True):
     async def _await_end(self, child: Child, run: RunId) -> Child:
         while True:
             answer = await self.dispatcher.wait(run, WATCH_SECONDS)
-            kept = self.book.get(child.run)
+            kept = self.store.get(child.run)
             if kept.ended_at is not None:
                 return await self._stop(kept, run)
             if answer is not None:
@@ -282,46 +283,46 @@ class SubagentRunner(Struct, frozen=True):
                 await anyio.sleep(WATCH_SECONDS)
 
     def _has_more_to_do(self, child: Child) -> bool:
-        """Whether a child has children of its own to wait for, or something else to answer."""
-        return bool(self.book.active(child.session)) or self.sessions.services.inbox.is_unfinished(child.session)
+        """Return whether a child must wait for its own children or has messages to answer."""
+        return bool(self.store.active(child.session)) or self.sessions.services.inbox.is_unfinished(child.session)
 
     async def _keep_time(self, child: Child, timer: anyio.CancelScope) -> None:
         with timer:
             await self._persist(self._time_out, child)
 
     async def _time_out(self, child: Child) -> None:
-        """Note when a child's turn begins, and end it when its time is over."""
+        """Record when a child's turn starts, and end it at its time limit."""
         await self.sessions.services.lanes.begun(child.session)
-        kept = self.book.started(child.run)
+        kept = self.store.started(child.run)
         left = time_left(kept, self.sessions.home.clock.now())
         if left is None:
             return
         await anyio.sleep(left.total_seconds())
         limit = f"{(kept.timeout or left).total_seconds():g} s"
         if left:
-            self.book.end(kept.run, ChildState.TIMED_OUT, replace(kept, text=f"It was stopped after {limit}."))
+            self.store.end(kept.run, ChildState.TIMED_OUT, replace(kept, text=f"It was stopped after {limit}."))
         else:
             why = f"Its {limit} ended while no process worked on it."
-            self.book.end(kept.run, ChildState.INTERRUPTED, replace(kept, text=why))
+            self.store.end(kept.run, ChildState.INTERRUPTED, replace(kept, text=why))
 
     async def _stop(self, kept: Child, run: RunId) -> Child:
-        """Make the turn of a child that was ended stop, and add what it had come to by then."""
+        """Stop the turn of a child that was ended, and store its work so far."""
         with anyio.move_on_after(STOP_SECONDS):
             while await self.dispatcher.wait(run, 0) is None:
                 self.dispatcher.stop(kept.session)
                 await self.dispatcher.wait(run, WATCH_SECONDS)
         words, usage, foreign = self._findings(kept)
-        return self.book.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
+        return self.store.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
 
     def _conclude(self, child: Child, answer: Outbound) -> Child:
         words, usage, foreign = self._findings(child)
-        went_on = bool(self.book.of_parent(child.session)) or not answer.text
+        went_on = bool(self.store.of_parent(child.session)) or not answer.text
         text = compose_result(words if went_on and not answer.silent else answer.text, answer.error)
         state = ChildState.INTERRUPTED if answer.interrupted else STATES[answer.status]
-        return self.book.end(child.run, state, replace(child, text=text, usage=usage, foreign=foreign))
+        return self.store.end(child.run, state, replace(child, text=text, usage=usage, foreign=foreign))
 
     def _findings(self, child: Child) -> tuple[str, Usage, bool]:
-        """What a child said last, what it used in all, and whether it read anything from outside."""
+        """Return the last answer of a child, its total usage, and whether it read untrusted text."""
         store = self.sessions.agent(child.session.agent).store
         session = store.peek(child.session)
         if session is None:
@@ -331,8 +332,8 @@ class SubagentRunner(Struct, frozen=True):
         words = next((text for text in spoken if text.strip()), "")
         return words, session.usage, child.foreign or has_untrusted_content(tree)
 
-    async def _tell(self, child: Child) -> None:
-        """Tell a parent what its child came to; nobody is told where there is nobody any more."""
+    async def _notify_parent(self, child: Child) -> None:
+        """Notify a parent of its child's result, unless the parent is gone."""
         if child.parent.agent not in self.sessions.home.config.agents.ids:
             log.warning("the result of the sub-agent %s waits: there is no agent %s", child.run, child.parent.agent)
             return
@@ -341,27 +342,27 @@ class SubagentRunner(Struct, frozen=True):
             if child.foreign:
                 result = wrap_untrusted(result, ContentSource.SUBAGENT, new_id=random_id)
             text = announce(child, result, self.transcript_of(child))
-            told = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
-            accepted = await self.dispatcher.submit(told, f"announce:{child.run}")
+            inbound = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
+            accepted = await self.dispatcher.submit(inbound, f"announce:{child.run}")
             await self._await_reading(child, accepted.run)
-        self.book.told(child.run)
+        self.store.told(child.run)
         if child.cleanup == "delete":
             self._put_away(child)
 
     def _parent_is_over(self, child: Child) -> bool:
-        """Whether the parent is a sub-agent itself that has ended."""
-        parent = self.book.of_session(child.parent) if depth_of(child.parent) else None
+        """Return whether the parent is a sub-agent that has ended."""
+        parent = self.store.of_session(child.parent) if depth_of(child.parent) else None
         return parent is not None and parent.ended_at is not None
 
     async def _await_reading(self, child: Child, run: RunId) -> None:
-        """Wait until a turn of the parent has taken a result; people are told where that takes long."""
+        """Wait until a turn of the parent has taken a result; publish a notice if that takes long."""
         patience = self.sessions.home.config.agents.defaults.subagents.announce_timeout_ms / 1000
         with anyio.move_on_after(patience) as waited:
             await self._await_taking(run)
         if waited.cancelled_caught:
-            told = f"The sub-agent {child.name} has ended ({child.state}); its result waits to be read."
+            notice = f"The sub-agent {child.name} has ended ({child.state}); its result waits to be read."
             log.warning("the result of the sub-agent %s has waited for %g s in %s", child.run, patience, child.parent)
-            self.dispatcher.publish(child.parent, (run,), Notice(told))
+            self.dispatcher.publish(child.parent, (run,), Notice(notice))
             await self._await_taking(run)
 
     async def _await_taking(self, run: RunId) -> None:
@@ -372,19 +373,19 @@ class SubagentRunner(Struct, frozen=True):
         store = self.sessions.agent(child.session.agent).store
         if store.find(child.session) is not None:
             store.delete(child.session)
-        self.book.archived(child.run)
+        self.store.archived(child.run)
 
 
 @asynccontextmanager
 async def open_subagents(dispatcher: Dispatcher) -> AsyncIterator[SubagentRunner]:
-    """What starts sub-agents while the block runs; the children go on at the next start."""
+    """Run sub-agents while the block runs; unfinished ones continue at the next start."""
     async with anyio.create_task_group() as tasks:
         sessions = dispatcher.sessions
-        book = SubagentStore(sessions.services.database, sessions.home.clock)
-        spawner = SubagentRunner(sessions, dispatcher, book, tasks)
-        dispatcher.subagents = spawner
+        store = SubagentStore(sessions.services.database, sessions.home.clock)
+        subagents = SubagentRunner(sessions, dispatcher, store, tasks)
+        dispatcher.subagents = subagents
         try:
-            yield spawner
+            yield subagents
         finally:
             dispatcher.subagents = None
             tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The others of a home, as the tools of one session may see and use them."""
+"""The other sessions and agents of a home, as the tools of one session may use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
 from retinue.toolkit.sessions.delegation import (
-    Asker,
+    CallingSession,
     SessionsSendArguments,
     SpawnArguments,
     SubagentsArguments,
@@ -33,13 +33,13 @@ NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start 
 LOG_CHARS = 4_000
 
 
-class HomeCompany(Struct, frozen=True):
+class HomeSessionTools(Struct, frozen=True):
     """All agents and sessions of a home."""
 
     _sessions: Sessions
     _dispatcher: Dispatcher
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer:
+    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer:
         order = SpawnOrder(
             task=wish.task,
             label=literal(wish.label, 60),
@@ -53,35 +53,37 @@ class HomeCompany(Struct, frozen=True):
             task_name=wish.task_name,
             workspace=wish.workspace,
         )
-        spawner = await self._spawner()
-        spawned = await spawner.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
+        subagents = await self._open_subagents()
+        spawned = await subagents.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
         child = spawned.child
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer:
-        book = self._children()
+    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer:
+        store = self._children()
         if wish.action == "list":
-            children = book.of_parent(asker.session)
+            children = store.of_parent(asker.session)
             return ToolAnswer([_brief(child) for child in children], any(child.foreign for child in children))
         if not wish.run:
             raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
-        child = book.named(asker.session, wish.run) or book.get(wish.run)
+        child = store.named(asker.session, wish.run) or store.get(wish.run)
         if child.parent != asker.session:
-            raise UsageError(f"The sub-agent {wish.run} is not one of this session.")
+            raise UsageError(f"The sub-agent {wish.run} does not belong to this session.")
         match wish.action:
             case "cancel":
-                return ToolAnswer({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
+                return ToolAnswer(
+                    {"cancelled": (await self._open_subagents()).cancel(child, told=True), "runId": child.run}
+                )
             case "steer":
                 if not wish.message.strip():
                     raise UsageError("`steer` needs a message.")
-                await (await self._spawner()).steer(child, wish.message, foreign=asker.tainted)
+                await (await self._open_subagents()).steer(child, wish.message, foreign=asker.tainted)
                 return ToolAnswer({"steered": child.run})
             case "log":
                 facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
                 return ToolAnswer(facts, child.foreign or self._is_foreign(child.session))
 
-    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer:
+    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer:
         found: list[dict[str, Any]] = []
         for agent in self._sessions.home.config.agents.ids:
             found += [
@@ -96,24 +98,24 @@ class HomeCompany(Struct, frozen=True):
             ]
         return ToolAnswer(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
 
-    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer:
+    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer:
         key = self._reachable(asker.session, session)
         return ToolAnswer({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer:
+    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer:
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
-            raise UsageError("That is this session. Say it in your answer.")
-        dispatcher = (await self._spawner()).dispatcher
+            raise UsageError("That is this session. Put it into your answer.")
+        dispatcher = (await self._open_subagents()).dispatcher
         number = self._exchanges(asker.session) + 1
         most = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
             raise UsageError(
-                f"Sessions have answered each other {most} times without a person's word "
+                f"Sessions have answered each other {most} times without a message of a person "
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
         head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
-        said = Inbound(
+        message = Inbound(
             f"{head}\n{wish.message}",
             key,
             source=Source.OTHER,
@@ -121,7 +123,7 @@ class HomeCompany(Struct, frozen=True):
             foreign=asker.tainted,
             exchange=number,
         )
-        accepted = await dispatcher.submit(said)
+        accepted = await dispatcher.submit(message)
         answer = await dispatcher.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
             return ToolAnswer({"status": "accepted", "runId": accepted.run})
@@ -129,7 +131,7 @@ class HomeCompany(Struct, frozen=True):
         facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
         return ToolAnswer(facts, self._is_foreign(key))
 
-    async def agents(self, asker: Asker) -> ToolAnswer:
+    async def agents(self, asker: CallingSession) -> ToolAnswer:
         agents = self._sessions.home.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
         return ToolAnswer(
@@ -141,7 +143,7 @@ class HomeCompany(Struct, frozen=True):
         )
 
     def _name_of(self, agent: AgentId) -> str:
-        """What people call an agent; one that was never opened has only the name that is configured."""
+        """Return the name of an agent; one that was never opened has only its configured name."""
         try:
             known = self._sessions.agent(agent, seed=False).workspace.identity().name
         except WorkspaceError:
@@ -157,7 +159,7 @@ class HomeCompany(Struct, frozen=True):
         return key
 
     def _objection(self, mine: SessionKey, other: SessionKey) -> str | None:
-        """Why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
+        """Return why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
         tools = self._sessions.home.config.tools
         visibility = tools.sessions.visibility
         if other == mine:
@@ -172,11 +174,11 @@ class HomeCompany(Struct, frozen=True):
                 return "agents may not talk to each other (tools.agentToAgent)"
             return None
         if visibility == "tree" and other not in self._family(mine):
-            return "it is none of its sub-agents (tools.sessions.visibility)"
+            return "it is not one of its sub-agents (tools.sessions.visibility)"
         return None
 
     def _exchanges(self, mine: SessionKey) -> int:
-        """How many messages between sessions led to the one that this session is answering; none for a person's."""
+        """Return how many messages between sessions preceded the one that this session answers; 0 for a person's."""
         store = self._sessions.agent(mine.agent).store
         if store.find(mine) is None:
             return 0
@@ -186,7 +188,7 @@ class HomeCompany(Struct, frozen=True):
         return last.exchange if last else 0
 
     def _family(self, mine: SessionKey) -> set[SessionKey]:
-        """The sub-agents of a session, and theirs."""
+        """Return the sub-agents of a session, and theirs."""
         found: set[SessionKey] = set()
         waiting = [mine]
         while waiting:
@@ -216,7 +218,7 @@ class HomeCompany(Struct, frozen=True):
     def _children(self) -> SubagentStore:
         return SubagentStore(self._sessions.services.database, self._sessions.home.clock)
 
-    async def _spawner(self) -> SubagentRunner:
+    async def _open_subagents(self) -> SubagentRunner:
         if self._dispatcher.subagents is None and self._dispatcher.open_subagents is not None:
             await self._dispatcher.open_subagents()
         found = self._dispatcher.subagents

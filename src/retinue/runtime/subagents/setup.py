@@ -1,4 +1,4 @@
-"""What a sub-agent takes over from whoever starts it: how much it reasons, with which model, and what it knows."""
+"""The setup of a sub-agent: its reasoning effort, model, folder and history, derived from its parent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from retinue.sessions.tree import fork_entries, messages_in
 from retinue.toolkit.files.paths import is_control_path, locate_in_workspace
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
-"""What would be a control file in a folder that decides by its name what runs; seen from inside, it would not be."""
+"""Names of folders that are control folders in a workspace; a session restricted to one would not see that."""
 
 
 class SpawnRefused(UsageError):
@@ -29,7 +29,7 @@ class SpawnRefused(UsageError):
 
 
 class ChildSetup(Struct, frozen=True):
-    """What a child's session begins with, the model that was asked for, and what the parent should know about it."""
+    """The initial state of a child's session, the requested model, and notices for the parent."""
 
     bodies: tuple[Body, ...]
     model: str | None
@@ -37,7 +37,7 @@ class ChildSetup(Struct, frozen=True):
 
 
 def prepare_child(sessions: Sessions, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> ChildSetup:
-    """Decide what a child begins with; raises `SpawnRefused` for what cannot be had."""
+    """Return the setup of a child; raise `SpawnRefused` if a part of the request is not available."""
     agent, session = child.agent, sessions.agent(parent.agent).store.peek(parent)
     notes: list[str] = []
     bodies: list[Body] = [SettingChanged(SPAWNED_BY, parent.text)]
@@ -57,7 +57,7 @@ def prepare_child(sessions: Sessions, order: SpawnOrder, parent: SessionKey, chi
 
 
 def _folder(sessions: Sessions, order: SpawnOrder, inherited: str, child: SessionKey) -> str:
-    """The folder of its workspace that a child is kept to: the one asked for, inside the one its parent is kept to."""
+    """Return the workspace folder that a child is restricted to: the requested one, inside that of its parent."""
     if not order.workspace:
         return inherited
     try:
@@ -74,14 +74,14 @@ def _folder(sessions: Sessions, order: SpawnOrder, inherited: str, child: Sessio
 
 
 def _conversation(sessions: Sessions, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
-    """The parent's conversation so far; nothing where it is too long to be handed over."""
+    """Return the parent's conversation; empty if it is too long to pass on."""
     copied = fork_entries(sessions.agent(parent.agent).store.open(parent).tree)
     most, tokens = sessions.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
     if not most or tokens <= most:
         return copied
     notes.append(
         f"This conversation is about {tokens:,} tokens long, more than the {most:,} of session.parentForkMaxTokens: "
-        "the sub-agent does not know it. Steer it with what it needs."
+        "the sub-agent does not get it. Steer it with the facts that it needs."
     )
     return ()
 
@@ -90,12 +90,12 @@ def _reasoning(sessions: Sessions, order: SpawnOrder, agent: AgentId, parent: Se
     configured = sessions.home.config.agents.resolve(agent).subagents.thinking
     level = order.thinking or configured or (parent.thinking if parent else None)
     if level is not None and level not in tuple(ReasoningEffort):
-        raise SpawnRefused(f"'{literal(level, 40)}' is none of: {', '.join(ReasoningEffort)}.")
+        raise SpawnRefused(f"'{literal(level, 40)}' is not one of: {', '.join(ReasoningEffort)}.")
     return ReasoningEffort(level) if level else None
 
 
 def _wanted_model(sessions: Sessions, order: SpawnOrder, agent: AgentId, notes: list[str]) -> str | None:
-    """The model that was asked for, where it is one; another word is no reason not to start."""
+    """Return the requested model if it is available; otherwise the child starts with the default one."""
     if order.model is None:
         return None
     access = sessions.agent(agent).access
@@ -103,6 +103,6 @@ def _wanted_model(sessions: Sessions, order: SpawnOrder, agent: AgentId, notes: 
         ref = access.resolve(order.model)
         access.providers.endpoint(ref.provider)
     except (UsageError, ConfigError) as error:
-        notes.append(f"The model '{literal(order.model, 60)}' cannot be had, so the usual one works: {error}")
+        notes.append(f"The model '{literal(order.model, 60)}' is not available, so the default one is used: {error}")
         return None
     return str(ref)

@@ -1,6 +1,6 @@
 """Traces for OpenTelemetry: a span for each turn, and within it one for each model call and each tool call.
 
-This module alone imports the SDK, and is imported only where traces are configured.
+Only this module imports the SDK; it is imported only if traces are configured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLOSING_SECONDS = 6.0
 
 @asynccontextmanager
 async def open_otel(settings: OtelSettings, exporter: SpanExporter) -> AsyncIterator[OtelTracer]:
-    """A tracer while the block runs. Spans are sent by a thread of their own; the last ones at the end."""
+    """Return a tracer while the block runs. A thread sends the spans; the last ones are sent at the end."""
     provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(settings.sample_rate)),
         resource=Resource.create({"service.name": settings.service_name, "service.version": __version__}),
@@ -55,12 +55,12 @@ async def open_otel(settings: OtelSettings, exporter: SpanExporter) -> AsyncIter
 
 
 def make_exporter(settings: OtelSettings, headers: Mapping[str, str]) -> SpanExporter:
-    """What sends spans to the configured collector."""
+    """Return the exporter that sends spans to the configured collector."""
     return OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=EXPORT_SECONDS)
 
 
 class OtelTracer(Struct, frozen=True):
-    """Makes a trace of every turn."""
+    """Creates a trace for every turn."""
 
     spans: SpanMaker
 
@@ -77,7 +77,7 @@ class OtelTracer(Struct, frozen=True):
 
 
 class OtelTurn(Struct):
-    """One turn: its span, and those within it that have not ended."""
+    """One turn: its span, and its child spans that have not ended."""
 
     spans: SpanMaker
     span: Span
@@ -89,9 +89,9 @@ class OtelTurn(Struct):
         def stream(request: ModelRequest) -> AsyncIterator[ModelEvent]:
             return _WatchedCall(parts.stream(request), self._begin_call(request))
 
-        emit = self._hearing(parts.emit)
+        emit = self._traced_emit(parts.emit)
         return replace(
-            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._hearing(parts.calls.emit))
+            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._traced_emit(parts.calls.emit))
         )
 
     def end(self, finished: TurnFinished) -> None:
@@ -101,7 +101,7 @@ class OtelTurn(Struct):
         self._ended = True
 
     def close(self) -> None:
-        """End everything; a turn that came to no end of its own was interrupted, and what ran in it too."""
+        """End all spans; a turn without an end was interrupted, and so were its calls."""
         for span in self._open.values():
             _fail(span, "interrupted")
             span.end()
@@ -117,8 +117,8 @@ class OtelTurn(Struct):
             dict(describe_request(request, self.session)),
         )
 
-    def _hearing(self, emit: Emit) -> Emit:
-        async def hear(event: TurnEvent) -> None:
+    def _traced_emit(self, emit: Emit) -> Emit:
+        async def on_event(event: TurnEvent) -> None:
             match event:
                 case ToolStarted(call):
                     self._open[call.id] = self.spans.start_span(
@@ -134,11 +134,11 @@ class OtelTurn(Struct):
                     span.end()
             await emit(event)
 
-        return hear
+        return on_event
 
 
 class _WatchedCall:
-    """The events of a model call, which end its span. Whoever listens may stop at the last event."""
+    """The events of a model call, which end its span. The consumer may stop at the last event."""
 
     def __init__(self, events: AsyncIterator[ModelEvent], span: Span) -> None:
         self._events = events
@@ -150,7 +150,7 @@ class _WatchedCall:
     async def __anext__(self) -> ModelEvent:
         try:
             event = await anext(self._events)
-        except BaseException as error:  # cancellation ends the call as well
+        except BaseException as error:  # Cancellation ends the call too.
             if self._span.is_recording():
                 _fail(self._span, "empty" if isinstance(error, StopAsyncIteration) else "interrupted")
                 self._span.end()
@@ -166,6 +166,6 @@ class _WatchedCall:
 
 
 def _fail(span: Span, kind: str) -> None:
-    """Mark a span; the words of an error may hold what nobody else should read, so only its kind is told."""
+    """Mark a span as failed; the text of an error may contain private data, so only its kind is recorded."""
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR))

@@ -1,6 +1,6 @@
-"""What spans say about turns, model calls and tool calls, in the words of the GenAI conventions.
+"""The attributes of spans for turns, model calls and tool calls, by the GenAI conventions.
 
-Names, counts and outcomes only: nothing that was said, read or passed to a tool is part of a trace.
+Only names, counts and outcomes: a trace contains no text of messages, files or tool arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Value = str | bool | int | float | tuple[str, ...]
 SpanFacts = Mapping[str, Value]
 
 PROVIDERS = {"google": "gcp.gemini", "vertex": "gcp.vertex_ai", "xai": "x_ai", "mistral": "mistral_ai"}
-"""Names that the conventions spell otherwise than we do."""
+"""Names that differ between the conventions and Retinue."""
 
 FINISHES = {
     StopReason.END: "stop",
@@ -29,7 +29,7 @@ FINISHES = {
 
 
 def describe_turn(turn: Turn, name: str) -> SpanFacts:
-    """A turn that begins."""
+    """Return the attributes of a turn at its start."""
     ref = ModelRef.parse(turn.model)
     return {
         "gen_ai.operation.name": "invoke_agent",
@@ -42,12 +42,12 @@ def describe_turn(turn: Turn, name: str) -> SpanFacts:
 
 
 def describe_end(finished: TurnFinished) -> SpanFacts:
-    """A turn that ended."""
+    """Return the attributes of a turn at its end."""
     return {"retinue.turn.status": str(finished.status), **_describe_usage(finished.usage)}
 
 
 def describe_request(request: ModelRequest, session: str) -> SpanFacts:
-    """A model call that begins."""
+    """Return the attributes of a model call at its start."""
     limit: dict[str, Value] = {"gen_ai.request.max_tokens": request.max_output} if request.max_output else {}
     if request.temperature is not None:
         limit["gen_ai.request.temperature"] = request.temperature
@@ -61,7 +61,7 @@ def describe_request(request: ModelRequest, session: str) -> SpanFacts:
 
 
 def describe_answer(message: AssistantMessage) -> SpanFacts:
-    """A model call that gave an answer; a fallback may have given it."""
+    """Return the attributes of an answer, which a fallback model may have given."""
     ref = ModelRef.parse(message.model)
     return {
         "gen_ai.response.model": ref.model if ref else message.model,
@@ -71,7 +71,7 @@ def describe_answer(message: AssistantMessage) -> SpanFacts:
 
 
 def describe_call(call: ToolCall) -> SpanFacts:
-    """A tool call that begins."""
+    """Return the attributes of a tool call at its start."""
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name,

@@ -1,4 +1,4 @@
-"""Tracing turns: what a tracer must offer, the one that does nothing, and which one is used."""
+"""Tracing of turns: the interface of a tracer, the one that does nothing, and the choice between them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class TurnTrace(Protocol):
-    """One turn as it is traced."""
+    """The trace of one turn."""
 
     def watch(self, parts: LoopParts) -> LoopParts:
-        """The same parts, whose model and tool calls are traced."""
+        """Return the same parts with traced model and tool calls."""
         ...
 
     def end(self, finished: TurnFinished) -> None:
-        """Note how the turn ended."""
+        """Record how the turn ended."""
         ...
 
 
@@ -32,7 +32,7 @@ class Tracer(Protocol):
     """Traces turns."""
 
     def turn(self, turn: Turn, name: str) -> AbstractContextManager[TurnTrace]:
-        """The trace of a turn while the block runs; `name` is the agent's."""
+        """Return the trace of a turn while the block runs; `name` is the agent's."""
         ...
 
 
@@ -47,7 +47,7 @@ class Untraced:
         return parts
 
     def end(self, finished: TurnFinished) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
 
 UNTRACED = Untraced()
@@ -55,7 +55,7 @@ UNTRACED = Untraced()
 
 @asynccontextmanager
 async def open_tracer(settings: OtelSettings, secrets: Secrets) -> AsyncIterator[Tracer]:
-    """The configured tracer while the block runs; one that cannot be had is logged, and turns go on untraced."""
+    """Return the configured tracer while the block runs; if it is not available, log that and run untraced."""
     if not settings.enabled:
         yield UNTRACED
         return

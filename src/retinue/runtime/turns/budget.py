@@ -1,4 +1,4 @@
-"""What the turns of a session may spend: before one begins, and for work that nobody waits for also on the way."""
+"""Budgets of a session's turns: checked before a turn, and during automatic turns."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from retinue.runtime.turns.plan import local_time
 from retinue.sessions.budget import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 
 Overdrawn = Callable[[Usage], str | None]
-"""Why a turn must not go on after having used so much; None where it may."""
+"""Returns why a turn must end after this usage; None if it may continue."""
 
 
 def find_refusal(parts: Agent, key: SessionKey, source: Source) -> str | None:
-    """Why a turn must not begin because of what was spent already; None where it may."""
+    """Return why a turn must not start because the budget is used up; None if it may."""
     return _judge(parts, key, source)(Usage())
 
 
 def watch_spending(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
-    """What stops a running turn once its budget is used up; one that a person set off goes to its end."""
+    """Return the check that ends a running turn when its budget is used up; a person's turn is never ended."""
     if source is Source.CHAT:
         return lambda used: None
     return _judge(parts, key, source)
 
 
 def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
-    """A judge of what is used from now on; what was spent before is counted once, here."""
+    """Return a check of the usage from now on; the earlier cost is counted once, here."""
     settings = parts.workspace.settings
     limited = has_limits(settings.budget)
     is_child = key.kind is SessionKind.SUBAGENT

@@ -1,4 +1,4 @@
-"""Calls that whoever sent a message runs itself: what waits for results, and results that come back."""
+"""Tool calls that the client runs itself: pending calls, and the results that it returns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from retinue.sessions.transcript import Transcript
 from retinue.tools.toolset import unwrap_call
 
 NOTHING_WAITS = (
-    "No tool call of this conversation waits for these results: it was answered, given up or archived meanwhile. "
+    "No tool call of this conversation waits for these results: it was answered, given up or archived. "
     "Send a message instead."
 )
 
 
 def take_results(transcript: Transcript, inbound: Inbound, run: RunId) -> bool:
-    """Write down results of calls that were handed over; false where a message brought some and none was waited for.
+    """Record results of client tool calls; return false if a message contained some and none were pending.
 
-    Results that a process before this one wrote down under the same run count as taken.
+    Results that a previous process recorded under the same run count as recorded.
     """
     if not inbound.results:
         return True
@@ -36,12 +36,12 @@ def take_results(transcript: Transcript, inbound: Inbound, run: RunId) -> bool:
 
 
 def goes_on(inbound: Inbound) -> bool:
-    """Whether a message says nothing itself, so that the agent goes on from the results it brought."""
+    """Return whether a message has no text, so that the agent continues from the results in it."""
     return bool(inbound.results) and not inbound.text.strip() and not inbound.images
 
 
 def left_to_sender(transcript: Transcript, inbound: Inbound) -> tuple[ToolCall, ...]:
-    """The calls with which a turn ended, if nothing is missing in it but the results of its sender's own tools."""
+    """Return the calls with which a turn ended, if only the results of client tools are missing in it."""
     offered = {tool.name for tool in inbound.tools}
     missing = {result.call_id for result in _missing(transcript)}
     answers = (message for message in reversed(transcript.messages) if isinstance(message, AssistantMessage))

@@ -1,4 +1,4 @@
-"""Keeping a session's context within its model's window, without losing what matters."""
+"""Keeping a session's context within its model's window by compaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FLUSH_PROMPT = (
 
 
 class Fixed(Struct, frozen=True):
-    """What stays the same in every request of a turn."""
+    """The parts that are the same in every request of a turn."""
 
     chain: tuple[ModelRef, ...]
     stable: str
@@ -53,12 +53,12 @@ class Fixed(Struct, frozen=True):
 
     @property
     def overhead(self) -> int:
-        """Tokens of the system prompt and the tool schemas."""
+        """Return the tokens of the system prompt and the tool schemas."""
         return self.report.total.tokens + sum(tool.tokens for tool in self.report.tools)
 
 
 class ContextWindow(Struct, frozen=True):
-    """Makes the requests of one turn from its session's transcript, and room in it."""
+    """Builds the requests of one turn from its session's transcript, and compacts it."""
 
     turn: TurnContext
     fixed: Fixed
@@ -81,7 +81,7 @@ class ContextWindow(Struct, frozen=True):
         return self._request(assembled.messages) if assembled.estimated_tokens < before else None
 
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
-        """Sum up the older part, after its notes were written; tells what came of it."""
+        """Compact the older part, after notes were written; emit and return the outcome."""
         state = self._flush_state()
         wanted = self._settings.memory_flush.enabled and may_write_notes(self.turn.agent.workspace, self.turn.key)
         if wanted and state.flushed_in != state.compactions:
@@ -107,11 +107,11 @@ class ContextWindow(Struct, frozen=True):
             AFTER_COMPACTION, Compacting(self.turn.key, before, outcome.tokens_after)
         )
         await self._pass_on(done.messages)
-        told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
+        summary_notice = f"The conversation was compacted: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
-            await self.turn.emit(Notice(told))
+            await self.turn.emit(Notice(summary_notice))
         log.info("compacted session=%s tokens=%d->%d", self.turn.key, before, outcome.tokens_after)
-        return "\n\n".join((told, *ahead.messages, *done.messages))
+        return "\n\n".join((summary_notice, *ahead.messages, *done.messages))
 
     async def _pass_on(self, messages: Iterable[str]) -> None:
         for text in messages:
@@ -137,7 +137,7 @@ class ContextWindow(Struct, frozen=True):
         return assembled
 
     def _last_call(self) -> datetime | None:
-        """When this session last called a model, and so last touched the provider's cache."""
+        """Return when this session last called a model, and so last used the provider's cache."""
         for entry in reversed(self.turn.transcript.tree.kept):
             if isinstance(entry.body, MessageAdded) and isinstance(entry.body.message, AssistantMessage):
                 return entry.timestamp
@@ -161,7 +161,7 @@ class ContextWindow(Struct, frozen=True):
         return str(header.id) if header else ""
 
     async def _flush(self, messages: tuple[Message, ...]) -> None:
-        """Write notes to the diary: the model's, or where it gives none, an extract made without it."""
+        """Write notes to the diary: the model's or, if it gives none, an extract made without it."""
         notes, foreign = await self._take_notes(messages)
         now = local_time(self.turn.agent)
         if notes:
@@ -179,10 +179,10 @@ class ContextWindow(Struct, frozen=True):
         self.turn.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
-        """Notes on the conversation, and those of their lines that go back to text from outside."""
+        """Return notes on the conversation, and those of their lines that derive from untrusted text."""
         flush = self._settings.memory_flush
         request = self._request((*messages, said(flush.prompt or FLUSH_PROMPT)))
-        # Behind everything else, so that the provider's cache of the prompt still holds.
+        # After everything else, so that the provider's cache of the prompt is still valid.
         request = replace(request, session="\n\n".join(filter(None, (request.session, flush.system_prompt))))
         try:
             answer = await self._complete(request, Source.MEMORY, self._flusher())
@@ -198,7 +198,7 @@ class ContextWindow(Struct, frozen=True):
         return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]
 
     async def _ask(self, system: str, user: str) -> str:
-        """One call to the model that writes summaries."""
+        """Make one call to the model that writes summaries."""
         chain = self._summariser()
         request = ModelRequest(
             chain[0], system, "", (said(user),), thinking=ReasoningEffort(self._settings.thinking_level)
@@ -214,7 +214,7 @@ class ContextWindow(Struct, frozen=True):
     async def _complete(
         self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None
     ) -> AssistantMessage:
-        """A model call beside the conversation; its answer is kept in the transcript, off the branch that is read."""
+        """Make a background model call; its answer is stored in the transcript, outside of the branch that is read."""
 
         async def unnoticed(text: str) -> None:
             log.info("%s", text)
@@ -227,7 +227,7 @@ class ContextWindow(Struct, frozen=True):
                         return message
                     case ModelFailed(reason, detail):
                         raise ModelError(f"{reason}: {detail}")
-        raise ModelError("The model's stream ended without an ending.")
+        raise ModelError("The model's stream ended without a final event.")
 
     def _compactions(self) -> int:
         session = self.turn.agent.store.peek(self.turn.key)
@@ -237,7 +237,7 @@ class ContextWindow(Struct, frozen=True):
         return FlushState(self._compactions(), self._last_noted(FLUSHED, "compactions"), self._bytes())
 
     def _bytes(self) -> int:
-        """What the transcript grew by since the last summary."""
+        """Return how many bytes the transcript has grown since the last summary."""
         return self._size() - (self._last_noted(COMPACTED_AT, "bytes") or 0)
 
     def _last_noted(self, kind: str, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""A turn's record in the transcript."""
+"""The record of a turn in the transcript."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from retinue.sessions.transcript import Transcript
 
 
 class TranscriptLedger(Struct, frozen=True):
-    """Writes what happens in one run to its session's transcript."""
+    """Writes the messages of one run to its session's transcript."""
 
     transcript: Transcript
     run: RunId
     source: Source
     merged: dict[int, RunId] = field(default_factory=dict)
-    """Messages that were taken into this run while it ran, by identity, with the runs they came with."""
+    """Messages that were taken into this run while it ran, by identity, with their own runs."""
 
     async def record(self, message: Message) -> None:
         run = self.merged.pop(id(message), self.run)

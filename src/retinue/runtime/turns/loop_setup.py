@@ -1,4 +1,4 @@
-"""What the loop of one turn works with, and the messages that join it while it runs."""
+"""The dependencies of the loop of one turn, and the messages that join it while it runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from retinue.sessions.session import SPAWNED_BY
 from retinue.tools.tool import ToolContext
 
 POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
-"""What only asks how something is going."""
+"""Tools that only poll for a state."""
 
 
 class JoiningMessages(Struct, frozen=True):
@@ -53,9 +53,9 @@ class JoiningMessages(Struct, frozen=True):
     rules: Callable[[], QueueRules]
 
     def joining(self) -> Sequence[Waiting]:
-        """Messages that may join the running turn: up to a command, or one whose sender has other rights.
+        """Return the messages that may join the running turn: up to a command, or one with other rights.
 
-        Results of the turn's own sub-agents join it however the queue treats what people write.
+        Results of the turn's own sub-agents join it in every queue mode.
         """
         waiting = self.parts.services.inbox.waiting(self.key)
         if self.rules().mode is not QueueMode.STEER:
@@ -64,7 +64,7 @@ class JoiningMessages(Struct, frozen=True):
         return tuple(takewhile(lambda w: parse_command(w.inbound.text) is None and admit(w.inbound), waiting))
 
     def take(self, ledger: TranscriptLedger) -> Sequence[UserMessage]:
-        """Messages that arrived during the turn, taken into it; each is recorded under the run it came with."""
+        """Take the messages that arrived during the turn into it; each is recorded under its own run."""
         taken = []
         for waiting in self.joining():
             self.parts.services.inbox.claim(self.key, (waiting.run,), ledger.run)
@@ -75,7 +75,7 @@ class JoiningMessages(Struct, frozen=True):
 
 
 def find_lane(parts: Agent, key: SessionKey) -> tuple[LaneKind, SessionKey | None]:
-    """The lane of a session's turns, and in that of sub-agents, with whose they share the places."""
+    """Return the lane of a session's turns, and for sub-agents the parent with which they share the slots."""
     if key.kind is not SessionKind.SUBAGENT:
         return LaneKind.MAIN, None
     session = parts.store.peek(key)
@@ -84,7 +84,7 @@ def find_lane(parts: Agent, key: SessionKey) -> tuple[LaneKind, SessionKey | Non
 
 
 def loop_limits(everybody: LoopDetection, own: LoopDetection | None) -> LoopLimits:
-    """When an agent goes in circles, by what is set for all agents and for this one."""
+    """Return the limits of repeated calls, from the default settings and those of this agent."""
     loop = merge_settings(everybody, own)
     return LoopLimits(
         loop.enabled,
@@ -100,7 +100,7 @@ def loop_limits(everybody: LoopDetection, own: LoopDetection | None) -> LoopLimi
 
 
 def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequence[Message]], bool]:
-    """What says whether a turn still fits into its model's window, where the configuration wants that looked at."""
+    """Return the check whether a turn still fits into its model's window, if the configuration enables it."""
     if not (settings.enabled and settings.mid_turn_precheck.enabled):
         return unlimited_room
     report = plan.report
@@ -110,7 +110,7 @@ def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequen
 
 
 def read_rules(parts: Agent, key: SessionKey, chosen: str) -> QueueRules:
-    """How messages that arrive during a turn are treated: as a person chose in the session, else as configured."""
+    """Return the queue rules of a session: as a person chose in it, else as configured."""
     settings = parts.home.config.messages
     read = parse_queue_command(chosen)
     overrides = read if isinstance(read, QueueOverrides) else AS_CONFIGURED
@@ -121,7 +121,7 @@ def read_rules(parts: Agent, key: SessionKey, chosen: str) -> QueueRules:
 def make_loop_parts(
     steering: JoiningMessages, plan: TurnPlan, ledger: TranscriptLedger, emit: Emit, context: ToolContext
 ) -> LoopParts:
-    """Everything that the loop of a turn needs."""
+    """Return all dependencies of the loop of a turn."""
     parts, rights = steering.parts, steering.rights
     chain = parts.access.chain(plan.choice)
 

@@ -1,4 +1,4 @@
-"""What the calls of one turn may do, which depends on whose message set it off."""
+"""The permissions of one turn, which depend on the sender of its message."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision
 from retinue.tools.tool import ToolContext
 
 DENIED = "tool_denied"
-"""The kind of audit record for a call that the policy refused; one that was elevated has the kind `elevated`."""
+"""The kind of audit record for a call that the policy refused; an elevated one has the kind `elevated`."""
 
 
 class TurnPermissions(Struct, frozen=True):
-    """The rights of one message's turn in a session."""
+    """The permissions of one message's turn in a session."""
 
     parts: Agent
     key: SessionKey
@@ -40,7 +40,7 @@ class TurnPermissions(Struct, frozen=True):
     elevated: Elevation
 
     async def context(self, run: RunId, ask: Ask, plan: TurnPlan) -> ToolContext:
-        """What tools get to know and use."""
+        """Return the context of the turn's tools."""
         below = working_folder(self.parts.store.peek(self.key))
         context = make_context(self.parts.workspace, self.key, self.elevated, below)
         variables = await self.parts.shared.tools.variables(self.parts.workspace)
@@ -55,12 +55,12 @@ class TurnPermissions(Struct, frozen=True):
         )
 
     def layers(self, model: str) -> Layers:
-        """The policy for what a model calls."""
+        """Return the policy for calls of a model."""
         parts = self.parts
         return session_layers(parts.home.config, parts.workspace.settings, self.key, ModelRef.parse(model))
 
     def watch(self, call: ToolCall, decision: ToolDecision) -> None:
-        """Keep in the audit log what was refused, and what ran with more rights than the session has by itself."""
+        """Record in the audit log what was refused, and what ran with more rights than the session has by default."""
         used = self.elevated is not Elevation.OFF and call.name in ELEVATED_TOOLS
         if not decision.denied and not used:
             return
@@ -77,7 +77,7 @@ class TurnPermissions(Struct, frozen=True):
             self.parts.home.audit.record(ELEVATED, self.who, {**details, "level": self.elevated})
 
     def admit(self, other: Inbound) -> bool:
-        """Whether another message may join the turn: its sender must have exactly these rights, and want the same."""
+        """Return whether another message may join the turn: its sender must have exactly these permissions."""
         if other.stands_alone or self.inbound.stands_alone or other.instructions != self.inbound.instructions:
             return False
         theirs = permissions_of(self.parts, self.key, other)
@@ -85,16 +85,16 @@ class TurnPermissions(Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        """Whose message it was, as the audit log names people."""
+        """Return the sender as the audit log names it."""
         return format_sender(self.inbound)
 
 
 def make_context(
     workspace: AgentWorkspace, session: SessionKey, elevated: Elevation = Elevation.OFF, below: str = ""
 ) -> ToolContext:
-    """What tools reach in a session: its folders, and the machine beyond them only where nothing confines it.
+    """Return the tool context of a session: its folders, and the machine only if nothing restricts it.
 
-    `below` is the folder of the workspace that the session is kept to; empty for all of it.
+    `below` is the folder of the workspace that the session is restricted to; empty for all of it.
     """
     confined = is_sandboxed(workspace.settings, session) and elevated is Elevation.OFF
     whole = working_root(workspace, session) if confined else workspace.root
@@ -114,21 +114,21 @@ def make_context(
 
 
 def permissions_of(parts: Agent, key: SessionKey, inbound: Inbound) -> TurnPermissions:
-    """What the turn of a message may do."""
+    """Return the permissions for the turn of a message."""
     session = parts.store.peek(key)
     elevated = elevation_of(parts.home.config, parts.workspace.settings, session, inbound)
     return TurnPermissions(parts, key, inbound, elevated)
 
 
 def format_sender(inbound: Inbound) -> str:
-    """A sender as `channel:id`; somebody unnamed is the owner at that place, or a guest."""
+    """Return a sender as `channel:id`; one without an id is the owner or a guest."""
     return f"{inbound.channel}:{inbound.sender or ('owner' if inbound.owner else 'guest')}"
 
 
 async def run_past_model(
     rights: TurnPermissions, plan: TurnPlan, name: str, arguments: Mapping[str, Any], ask: Ask = nobody_to_ask
 ) -> str:
-    """Run one tool because a person's command asks for it; what it says."""
+    """Run one tool for a person's command and return its output."""
     tool = next((tool for tool in plan.tools if tool.name == name), None)
     if tool is None:
         return f"There is no tool `{name}` in this conversation."
@@ -145,7 +145,7 @@ async def run_past_model(
 
 
 def change_elevation(parts: Agent, key: SessionKey, inbound: Inbound, level: Elevation | None) -> str:
-    """Set a session's elevated mode where the sender may, and say what holds then; every attempt is kept."""
+    """Set a session's elevated mode if the sender may, and return its description; every attempt is recorded."""
     config, settings = parts.home.config, parts.workspace.settings
     if level is not None:
         refusal = _refuse_change(inbound, elevation_gates(config, settings))
@@ -155,24 +155,24 @@ def change_elevation(parts: Agent, key: SessionKey, inbound: Inbound, level: Ele
             return f"You may not change elevated mode: {refusal}."
         parts.store.open(key).append(SettingChanged(ELEVATED, level))
     now = wanted_elevation(settings, parts.store.peek(key))
-    return _spell_elevation(now, sandboxed=is_sandboxed(settings, key))
+    return _format_elevation(now, sandboxed=is_sandboxed(settings, key))
 
 
 def _refuse_change(inbound: Inbound, gates: tuple[ElevationRule, ...]) -> str | None:
     if inbound.source is not Source.CHAT:
-        return "only a person's own message changes it"
+        return "only a message of a person can change it"
     return elevation_objection(MessageSender(inbound.sender, inbound.channel, inbound.owner), gates)
 
 
-def _spell_elevation(level: Elevation, *, sandboxed: bool) -> str:
+def _format_elevation(level: Elevation, *, sandboxed: bool) -> str:
     match level:
         case Elevation.OFF:
-            effect = "commands stay in the sandbox" if sandboxed else "commands run by the rules of the configuration"
+            effect = "commands stay in the sandbox" if sandboxed else "commands run by the configured rules"
         case Elevation.ON:
             effect = "commands run outside the sandbox"
         case Elevation.ASK:
-            effect = "commands run outside the sandbox, and you are asked about each"
+            effect = "commands run outside the sandbox, and each needs approval"
         case Elevation.FULL:
-            effect = "commands run outside the sandbox, and nobody is asked"
-    note = "" if sandboxed or level is Elevation.OFF else " This conversation is not sandboxed to begin with."
+            effect = "commands run outside the sandboxwithout approval"
+    note = "" if sandboxed or level is Elevation.OFF else " This conversation is not sandboxed."
     return f"Elevated mode is {level}: {effect}.{note}"

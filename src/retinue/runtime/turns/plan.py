@@ -1,4 +1,4 @@
-"""What the next turn of a session would use: the model, its tools and the prompt they get."""
+"""The plan of a session's next turn: the model, its tools and the prompt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TINY_OUTPUT = 256
 
 
 class TurnPlan(Struct, frozen=True):
-    """A turn, prepared: the model, its tools and the prompt they get."""
+    """A planned turn: the model, its tools and the prompt."""
 
     choice: ChosenModel
     info: ModelInfo
@@ -49,32 +49,32 @@ class TurnPlan(Struct, frozen=True):
     thinking: ReasoningEffort
     injection: Injection
     tainted: bool = False
-    """Whether a file in the prompt holds lines that came from outside."""
+    """Whether a file in the prompt contains untrusted lines."""
     offered: tuple[ToolSpec, ...] = ()
-    """Tools that whoever sent the message runs itself."""
+    """Tools that the client runs itself."""
 
     def offering(self, tools: tuple[ToolSpec, ...]) -> TurnPlan:
-        """The plan with a sender's tools besides its own, where the model can call any."""
+        """Return the plan with the client's tools added, if the model can call tools."""
         return replace(self, offered=tools) if tools and self.info.tools else self
 
     @property
     def max_output(self) -> int | None:
-        """The most tokens of an answer; a tiny model that loses the thread goes on until it is stopped."""
+        """Return the maximum tokens of an answer; a small model may otherwise write without end."""
         return TINY_OUTPUT if is_tiny(self.info) else None
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The schemas that are sent; deferred tools have none."""
+        """Return the schemas that are sent; deferred tools have none."""
         return (*(tool.spec for tool in self.tools if not tool.deferred), *self.offered)
 
     @property
     def report(self) -> PromptReport:
-        """The sizes of what is sent."""
+        """Return the sizes of the request's parts."""
         return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
 
 
 class TurnContext(Struct, frozen=True, eq=False):
-    """What lives as long as one turn: the message it answers, its plan, and where its events and questions go."""
+    """The state of one turn: the message it answers, its plan, and the receivers of its events and requests."""
 
     agent: Agent
     key: SessionKey
@@ -99,9 +99,9 @@ class Planner(Struct, frozen=True):
         mode: PromptMode = PromptMode.FULL,
         recollections: tuple[RecalledPassage, ...] = (),
     ) -> TurnPlan | None:
-        """What the next turn would use; None where there is no model. Without a transcript nothing is created.
+        """Return the plan of the next turn; None if there is no model. Without a transcript nothing is created.
 
-        `inbound` is the message it would answer, where there is one yet: it may ask for another model.
+        `inbound` is the message it would answer, if there is one: it may request another model.
         """
         inbound = inbound or Inbound("", self.key)
         access, workspace = self.parts.access, self.parts.workspace
@@ -109,7 +109,7 @@ class Planner(Struct, frozen=True):
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
         chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
-        choice = await self._heed_model_hooks(chosen_model, inbound.text)
+        choice = await self._apply_model_hooks(chosen_model, inbound.text)
         if choice is None:
             return None
         if inbound.images:
@@ -119,7 +119,7 @@ class Planner(Struct, frozen=True):
         tools = self.parts.shared.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
         thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")
-        # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
+        # A model without tool calls and with a small context window gets only its identity and user.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         is_beat = inbound.source is Source.HEARTBEAT
         if is_beat and workspace.settings.heartbeat.light_context:
@@ -139,7 +139,7 @@ class Planner(Struct, frozen=True):
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),
         )
-        prompt = await self._heed_prompt_hooks(
+        prompt = await self._apply_prompt_hooks(
             await build_prompt(workspace, order, self.parts.shared.bus), inbound.text
         )
         trust = trust_of_files(
@@ -148,13 +148,13 @@ class Planner(Struct, frozen=True):
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
-    async def _heed_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
+    async def _apply_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
         for given in await self.parts.shared.bus.ask(BEFORE_MODEL, question):
             try:
                 wish = self.parts.access.resolve(given.value.model)
             except UsageError as error:
-                log.warning("plugin %s wants a model that is none: %s", given.subscriber.plugin, error)
+                log.warning("plugin %s chose an unknown model: %s", given.subscriber.plugin, error)
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
             self.parts.home.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
@@ -162,7 +162,7 @@ class Planner(Struct, frozen=True):
             return ChosenModel(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
-    async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
+    async def _apply_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
         given = await self.parts.shared.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
         if not given:
             return prompt
@@ -181,14 +181,14 @@ class Planner(Struct, frozen=True):
         return changed
 
     async def preview(self, mode: PromptMode = PromptMode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
-        """The prompt and the tool schemas that the next turn would send; creates nothing."""
+        """Return the prompt and the tool schemas that the next turn would send; creates nothing."""
         plan = await self.plan(self._transcript_if_any(), mode=mode)
         if plan is not None:
             return plan.prompt, plan.specs
         return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.shared.bus), ()
 
     async def report(self) -> PromptReport:
-        """The sizes of what the next turn would send."""
+        """Return the sizes of what the next turn would send."""
         prompt, specs = await self.preview()
         return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
 
@@ -209,12 +209,12 @@ class Planner(Struct, frozen=True):
 
 
 def is_tiny(model: ModelInfo) -> bool:
-    """Whether a model can neither call tools nor hold much."""
+    """Return whether a model can neither call tools nor has a large context window."""
     return not model.tools and model.window <= SMALL_WINDOW
 
 
 def local_time(parts: Agent) -> datetime:
-    """Now, where the person is."""
+    """Return the current time in the user's time zone."""
     zone = parts.workspace.settings.user_timezone or machine_timezone(parts.home)
     now = parts.home.clock.now()
     try:

@@ -1,4 +1,4 @@
-"""Which prompts a session was sent, so that people can see what moved the provider's cache."""
+"""The prompts that were sent in a session, so that changes of the provider's cache can be explained."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class PromptHistory:
-    """Remembers the last prompt of a session, and keeps a new one in the transcript whenever it changed."""
+    """Remembers the last prompt of a session, and records a new one in the transcript when it changes."""
 
     def __init__(self) -> None:
         self._sent: tuple[int, PromptReport] | None = None
 
-    def note(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
-        """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""
+    def record(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+        """Record the inputs of the prompt when it changes, and log which section invalidated the cache."""
         if self._sent is not None and self._sent[0] == _mark(plan):
             return
         report = plan.report
@@ -32,15 +32,15 @@ class PromptHistory:
             return
         transcript.append(Noted(PROMPT_SENT, report.to_json()))
         if moved is not None:
-            log.info("prompt cache moved: session=%s section=%s because %s", key, moved.name, moved.because)
+            log.info("prompt cache invalidated: session=%s section=%s because %s", key, moved.name, moved.because)
 
     def report(self, plan: TurnPlan) -> PromptReport:
-        """The sizes of a plan's prompt, measured once while it stays the same."""
+        """Return the sizes of a plan's prompt, computed once while it stays the same."""
         return self._sent[1] if self._sent is not None and self._sent[0] == _mark(plan) else plan.report
 
 
 def _mark(plan: TurnPlan) -> int:
-    """Differs when the cached part of the prompt does."""
+    """Return a value that differs when the cached part of the prompt differs."""
     return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
 
 

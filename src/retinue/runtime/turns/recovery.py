@@ -1,4 +1,4 @@
-"""What a session's transcripts know of a run whose process died before it told anybody."""
+"""Recovering the state of a run from the transcripts, after its process died."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from retinue.sessions.store import SessionStore
 MERGED = "retinue:merged"
 
 _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
-"""How a model stops that has said what it had to say; a turn that heard this was over."""
+"""Stop reasons with which a model finished its answer; such a turn was complete."""
 
 
 class RunState(Enum):
-    """What a session's transcripts have of a run: nothing, its message, its answer too, or only in an archive."""
+    """What the transcripts of a session contain of a run: nothing, its message, its answer too, or only an archive."""
 
     NOTHING = "nothing"
     OPEN = "open"
@@ -31,17 +31,17 @@ class RunState(Enum):
 
 
 class RecordedRun(Struct, frozen=True):
-    """How far a run came, and what the model said in it."""
+    """How far a run got, and the model's answer in it."""
 
     state: RunState
     answers: tuple[AssistantMessage, ...] = ()
 
 
 def find_run(store: SessionStore, key: SessionKey, run: RunId) -> RecordedRun:
-    """Look for a run in the session, as far back as it takes, and in the one that was archived before it.
+    """Search for a run in the session and in the one that was archived before it.
 
-    A turn can be so long that its own beginning was summed up, and a session can be archived between the death of a
-    process and the next one: in neither case may the work begin again as if nothing had been done.
+    A turn can be so long that its own beginning was compacted, and a session can be archived between the death of a
+    process and the next one: in neither case may the work start again.
     """
     transcript = store.open(key)
     path = transcript.tree.path
@@ -69,9 +69,9 @@ def _search(entries: Iterable[TranscriptEntry], run: RunId) -> RecordedRun:
                 merged_into = RunId(into)
             case MessageAdded(UserMessage(), of):
                 said = said or (of is not None and of in (run, merged_into))
-                answered = False  # somebody spoke after the answer, and the turn went on
+                answered = False  # Another message followed the answer, and the turn continued.
             case MessageAdded(ToolResult(), of) if of == run:
-                said = True  # results that were sent back begin a turn too
+                said = True  # Returned tool results start a turn too.
             case MessageAdded(AssistantMessage() as answer, of, source) if of == run and source not in BESIDE:
                 answers.append(answer)
                 answered = answer.stop in _ANSWERS and not answer.calls
@@ -80,7 +80,7 @@ def _search(entries: Iterable[TranscriptEntry], run: RunId) -> RecordedRun:
 
 
 def _read(path: Path) -> Iterator[TranscriptEntry]:
-    """All entries of a file that may be too large to hold."""
+    """Read all entries of a file that may be too large to hold in memory."""
     for _, line in read_forward(path):
         value = decode_line(line)
         if isinstance(value, TranscriptEntry):

@@ -1,4 +1,4 @@
-"""A session at work: from a message to the answer, everything it needs gathered."""
+"""The runner of a session: from a message to its answer."""
 
 from __future__ import annotations
 
@@ -50,16 +50,17 @@ RESUMED = "retinue:resumed-run"
 QUEUE = "queue"
 MAX_RESUMES = 3
 GAVE_UP = (
-    "The turn was interrupted several times and is given up. Its transcript has what was done; ask again to go on."
+    "The turn was interrupted several times and is given up. Its transcript contains the work so far; "
+    "ask again to continue."
 )
 
 ARCHIVED = (
-    "The turn was interrupted, and its conversation was archived before it could be finished. Ask again to go on."
+    "The turn was interrupted, and its conversation was archived before it could be finished. Ask again to continue."
 )
 
 
 class SessionRunner:
-    """One session. Turns run one after the other; a message that comes meanwhile can steer the running one."""
+    """One session. Its turns run one after the other; a message that arrives during a turn can steer it."""
 
     def __init__(self, parts: Agent, key: SessionKey) -> None:
         self.parts = parts
@@ -68,11 +69,11 @@ class SessionRunner:
         self._working = 0
         self._prompts = PromptHistory()
         self._rules: tuple[str, QueueRules] | None = None
-        """The rules of the queue, with the choice of the session that they follow."""
+        """The rules of the queue, with the session's setting from which they were derived."""
 
     @property
     def planner(self) -> Planner:
-        """What plans this session's turns."""
+        """Return the planner of this session's turns."""
         return Planner(self.parts, self.key)
 
     @property
@@ -81,18 +82,18 @@ class SessionRunner:
 
     @property
     def busy(self) -> bool:
-        """Whether this process answers something here, from taking it on to its end."""
+        """Return whether this process answers a message here, from claiming it to its end."""
         return self._working > 0
 
     def stop(self) -> bool:
-        """End the running turn of this process; false where none runs."""
+        """Stop the running turn of this process; return false if none runs."""
         if self._switch is None:
             return False
         self._switch.stop()
         return True
 
     def rules(self) -> QueueRules:
-        """How messages that arrive during a turn are treated here."""
+        """Return the queue rules of the session."""
         session = self.parts.store.peek(self.key)
         chosen = (session.setting(QUEUE) if session else None) or "reset"
         if self._rules is None or self._rules[0] != chosen:
@@ -117,7 +118,7 @@ class SessionRunner:
             if plan is None:
                 return self._unanswered(inbound, run, NO_MODEL, transcript)
             plan = plan.offering(inbound.tools)
-            self._prompts.note(self.key, transcript, plan)
+            self._prompts.record(self.key, transcript, plan)
             if merged:
                 transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
             message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
@@ -133,13 +134,13 @@ class SessionRunner:
             self._working -= 1
 
     async def _recall(self, inbound: Inbound) -> tuple[RecalledPassage, ...]:
-        """What memory knows about a message that the owner wrote in a direct chat."""
+        """Return what memory finds about a message that the owner wrote in a direct chat."""
         if not inbound.owner or inbound.source is not Source.CHAT:
             return ()
         return await self.parts.shared.memories.recall(self.parts.workspace, self.key, inbound.text)
 
     def exceeded(self, source: Source) -> str | None:
-        """Why a turn must not begin because of what was spent already."""
+        """Return why a turn must not start because the budget is used up."""
         return find_refusal(self.parts, self.key, source)
 
     async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
@@ -164,7 +165,7 @@ class SessionRunner:
             return await self._turn(turn, None)
 
     async def _turn(self, turn: TurnContext, message: UserMessage | None) -> Outbound:
-        """Run a turn to its end; without a message it continues where the transcript ends."""
+        """Run a turn to its end; without a message it continues at the end of the transcript."""
         agent, inbound, plan = turn.agent, turn.inbound, turn.plan
         events = VisibleEvents(
             turn.emit,
@@ -212,11 +213,11 @@ class SessionRunner:
         return (await agent.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
 
     def recall(self, run: RunId) -> RunState:
-        """What the transcripts know of a run."""
+        """Return what the transcripts contain of a run."""
         return find_run(self.parts.store, self.key, run).state
 
     def reread(self, run: RunId) -> Outbound:
-        """What the transcripts have for a run: its answer, or where it came to none, that it was archived."""
+        """Return the outcome of a run from the transcripts: its answer, or that it was archived without one."""
         found = find_run(self.parts.store, self.key, run)
         usage = sum((answer.usage for answer in found.answers), Usage())
         if found.state is not RunState.ANSWERED:
@@ -227,7 +228,7 @@ class SessionRunner:
         return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
 
     async def _start_over_if_due(self, show: Emit) -> None:
-        """Archive a session whose day or patience is over, before the message that would continue it."""
+        """Archive a session that its reset rules end, before the message that would continue it."""
         session = self.parts.store.peek(self.key)
         if session is None or not session.messages:
             return
@@ -236,7 +237,7 @@ class SessionRunner:
         reason = should_reset(session, policy, now, local_time(self.parts).tzinfo or UTC)
         if reason is not None:
             await self._begin_anew(str(reason))
-            await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
+            await show(Notice(f"A new conversation starts ({reason} reset); the old one is archived."))
 
     def _context_window(self, turn: TurnContext) -> ContextWindow:
         plan = turn.plan
@@ -260,9 +261,9 @@ class SessionRunner:
         self.parts.store.settle(self.key)
 
     def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
-        """Write down a message that no model will see, and why; the conversation goes on without it.
+        """Record a message that no model will see, and why; the conversation continues without it.
 
-        What a sub-agent came to is nothing that anybody would say again: the next turn reads it.
+        The result of a sub-agent would not be sent again: the next turn reads it.
         """
         if inbound.source is Source.SUBAGENT and self.key.kind is not SessionKind.SUBAGENT:
             transcript.append(MessageAdded(as_message(inbound), run, inbound.source))
@@ -276,7 +277,7 @@ class SessionRunner:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Hold the session's lease, after waiting for a turn that may run."""
+        """Hold the session's lease, after waiting for a running turn."""
         lease = SessionLease(self.parts.home.paths, self.key)
         await lease.acquire()
         try:
@@ -286,36 +287,36 @@ class SessionRunner:
             lease.release()
 
     async def compact(self, focus: str) -> str:
-        """Sum up the older part of the conversation, because somebody asked for it."""
+        """Compact the older part of the conversation at a person's request."""
         async with self._alone():
             transcript = self.parts.store.open(self.key)
             plan = await self.planner.plan(transcript)
             if plan is None:
                 return NO_MODEL
             run, inbound = RunId(random_uuid()), Inbound("", self.key)
-            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _say_nothing, nobody_to_ask)
-            told = await self._context_window(turn).compact(focus, force=True)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _ignore, nobody_to_ask)
+            notice = await self._context_window(turn).compact(focus, force=True)
             self.parts.store.settle(self.key)
-            return told
+            return notice
 
     async def run_tool(
         self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask = nobody_to_ask
     ) -> str:
-        """Run one tool directly, as a command asks for, past the model."""
+        """Run one tool directly for a command, without the model."""
         plan = await self.planner.plan(self.parts.store.open(self.key))
         if plan is None:
             return NO_MODEL
         return await run_past_model(permissions_of(self.parts, self.key, inbound), plan, name, arguments, ask)
 
     async def restart(self, how: str) -> str:
-        """Archive the session and begin anew."""
+        """Archive the session and start a new one."""
         async with self._alone():
             fresh = await self._begin_anew(how)
             self.parts.store.open(self.key).append(Noted(FRESH_START, {"by": how}))
             return fresh
 
     async def _begin_anew(self, reason: str) -> str:
-        """Archive the session and begin another under its key; returns its id."""
+        """Archive the session and start another under its key; return its id."""
         before = self.parts.store.peek(self.key)
         if before is not None:
             await self.parts.shared.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
@@ -329,5 +330,5 @@ def _resumed(run: RunId) -> Noted:
     return Noted(RESUMED, {"run": run})
 
 
-async def _say_nothing(event: TurnEvent) -> None:
+async def _ignore(event: TurnEvent) -> None:
     """The `Emit` of work that its caller reports itself."""

@@ -47,7 +47,7 @@ class Sessions:
         return self.shared.home
 
     def agent(self, agent: AgentId, *, seed: bool = True) -> Agent:
-        """An agent with its workspace open; with `seed`, files that the workspace lacks are created first."""
+        """Return an agent with its workspace open; with `seed`, files that the workspace lacks are created first."""
         found = self._agents.get(agent)
         if found is None:
             if seed:
@@ -69,7 +69,7 @@ class Sessions:
         return found
 
     def _make_engine(self, workspace: AgentWorkspace) -> ContextEngine:
-        """The context engine of the plugin slot, with the default engine as its fallback."""
+        """Return the context engine of the plugin slot, with the default engine as its fallback."""
         settings = workspace.settings
         default = DefaultEngine(settings.compaction, settings.context_pruning, redact=self.shared.secrets.redactor)
         wanted = self.home.config.plugins.slots.context_engine
@@ -85,17 +85,17 @@ class Sessions:
         return FallbackEngine(factory.make.load()(), default, on_failure)
 
     def model_access(self, agent: AgentId) -> ModelAccess:
-        """The models of an agent; this does not open its workspace."""
+        """Return the models of an agent; this does not open its workspace."""
         if agent in self._agents:
             return self._agents[agent].access
         return open_model_access(self.home, agent, self.shared.providers, self.shared.secrets)
 
     def skill_programs(self, agent: AgentId) -> frozenset[str]:
-        """The programs that the skills of an agent require."""
+        """Return the programs that the skills of an agent require."""
         return self.agent(agent).workspace.skill_programs()
 
     def runner(self, key: SessionKey, *, seed: bool = True) -> SessionRunner:
-        """The runner of a session. It moves to a new configuration when no turn runs."""
+        """Return the runner of a session. It uses a new configuration when no turn runs."""
         agent = self.agent(key.agent, seed=seed)
         found = self._runners.pop(key, None)
         if found is None or (found.parts is not agent and not found.running):
@@ -108,7 +108,7 @@ class Sessions:
         return found
 
     def replace(self, shared: HomeServices) -> tuple[tuple[Agent, ...], tuple[SessionRunner, ...]]:
-        """Use the services of a new configuration; returns the agents and runners of the previous one."""
+        """Use the services of a new configuration; return the agents and runners of the previous one."""
         before = tuple(self._agents.values()), tuple(self._runners.values())
         self.shared = shared
         self._agents = {}
@@ -126,7 +126,7 @@ class Sessions:
                 tasks.cancel_scope.cancel()
 
     def close_agents(self) -> None:
-        """Write what sessions have not written yet, and close the workspaces."""
+        """Flush the sessions and close the workspaces."""
         for agent in self._agents.values():
             agent.store.settle_all()
             agent.workspace.close()

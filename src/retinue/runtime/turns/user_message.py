@@ -1,4 +1,4 @@
-"""What stands in front of a message besides the turn's own block: notes for a fresh start, shortened files, rules."""
+"""Text that is added before a message: notes at a new start, shortened files, rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTRUCTIONS = "[Instructions of the program that sends this message, for this c
 
 
 def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: TurnPlan) -> UserMessage:
-    """A message as the model gets it, with everything that belongs in front of it."""
+    """Return a message as the model gets it, with the text that is added before it."""
     notes, origin = _fresh_notes(parts, transcript)
     preface = [
         plan.prompt.turn.text,
@@ -36,19 +36,19 @@ def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: T
 
 
 def instructions_of(inbound: Inbound) -> str:
-    """How a program wants its message answered, as the model reads it; nothing where it said nothing about that."""
+    """Return a client's instructions for its message as the model reads them; empty if there are none."""
     return f"{INSTRUCTIONS}\n\n{inbound.instructions}" if inbound.instructions else ""
 
 
 def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
-    """A message as the model gets it; one that holds text from outside is trusted like that text."""
+    """Return a message as the model gets it; one with untrusted text is untrusted."""
     trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
     trust = Trust.UNTRUSTED if inbound.foreign else trust
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust, inbound.exchange)
 
 
 def _fresh_notes(parts: Agent, transcript: Transcript) -> tuple[str, Trust]:
-    """The latest daily notes, in front of the first message after a bare `/new` or `/reset`, and their origin."""
+    """Return the latest daily notes for the first message after a bare `/new` or `/reset`, and their origin."""
     workspace = parts.workspace
     if transcript.messages:
         return "", Trust.OWNER
@@ -66,7 +66,7 @@ def _fresh_notes(parts: Agent, transcript: Transcript) -> tuple[str, Trust]:
 
 
 def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
-    """With the mode `once`, shortened files are told with the first message and not in the system prompt."""
+    """Return the notice of shortened files: with the mode `once`, it precedes the first message."""
     if parts.workspace.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
         return ()
     cut = [file.name for file in plan.prompt.files if file.truncated]
@@ -74,7 +74,7 @@ def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> 
 
 
 def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
-    """The chosen sections of AGENTS.md, with the first message after a summary."""
+    """Return the chosen sections of AGENTS.md, for the first message after a summary."""
     settings = parts.workspace.settings
     bodies = [entry.body for entry in transcript.tree.path]
     since = bodies[_last_index(bodies, Compacted) :]
@@ -85,9 +85,9 @@ def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
         settings.compaction.post_compaction_sections,
         settings.context_limits.post_compaction_max_chars,
     )
-    return (f"[The conversation was summed up. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
+    return (f"[The conversation was compacted. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
 
 
 def _last_index(bodies: Sequence[Body], kind: type[Compacted]) -> int:
-    """Where the last body of a kind is; behind the end where there is none."""
+    """Return the index of the last body of a kind; the length if there is none."""
     return next((at for at in reversed(range(len(bodies))) if isinstance(bodies[at], kind)), len(bodies))

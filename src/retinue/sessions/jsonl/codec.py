@@ -1,4 +1,4 @@
-"""Transcript lines as JSON, in the shape that OpenClaw writes: strict when writing, forgiving when reading."""
+"""The JSON codec of transcript lines, in OpenClaw's format: strict when writing, tolerant when reading."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _RESERVED = frozenset({_CALL_STARTED, _INTERRUPTED, _SETTING})
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 READER = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Reads what every other program would read too: no `NaN` and no `Infinity`."""
+"""Accepts standard JSON only, without `NaN` and `Infinity`."""
 
 
 class UnreadableLine(Struct, frozen=True):
-    """A line that is no JSON object; `reason` says why."""
+    """A line is not a JSON object; `reason` says why."""
 
     reason: str
 
 
 def encode_line(value: Header | TranscriptEntry) -> bytes:
-    """One line, with its newline; raises `SessionError` for a value that would not come back as it is."""
+    """Encode an entry as a line with its newline; raise `SessionError` if decoding would not return the same value."""
     data = _encode_header(value) if isinstance(value, Header) else _encode_entry(value)
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -65,14 +65,14 @@ def encode_line(value: Header | TranscriptEntry) -> bytes:
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
-        # A model can write half of a surrogate pair; escaped, it survives as it is.
+        # A model can write half of a surrogate pair, which can only be stored escaped.
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_line(line: bytes) -> Header | TranscriptEntry | UnreadableLine:
-    """Read one line, with or without its newline. What is JSON is never refused, only `Unknown`."""
+    """Decode a line, with or without its newline. A JSON object of an unknown kind becomes `Unknown`."""
     try:
-        # Bytes that are not UTF-8 cost a character, not the line.
+        # Bytes that are not UTF-8 become replacement characters; the line is still read.
         data = READER.decode(line.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         return UnreadableLine(f"not JSON: {error}")
@@ -89,18 +89,18 @@ def decode_line(line: bytes) -> Header | TranscriptEntry | UnreadableLine:
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as transcripts spell it; a time without a zone is refused."""
+    """Format a time as in transcripts; raise `SessionError` for a time without a zone."""
     if moment.tzinfo is None:
         raise SessionError(f"The time {moment.isoformat()} has no zone and cannot be written to a transcript.")
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_time(value: object) -> datetime:
-    """The moment in ISO text or milliseconds, in UTC; 1970 where there is none: a broken time never hides a line."""
+    """Parse ISO text or milliseconds as UTC; an invalid time becomes 1970, so that the line is still read."""
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
-            # Near the ends of the calendar a zone can lead out of it, which is better noticed here than when writing.
+            # The conversion to UTC can exceed the range of dates; that must fail here and not when the time is written.
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return EPOCH + timedelta(milliseconds=value)
@@ -199,7 +199,7 @@ def _encode_compaction(body: Compacted) -> dict[str, Any]:
 
 
 def _decode_body(data: Mapping[str, Any]) -> Body:
-    """The body of a line; anything that does not fit its type is `Unknown`, so no line is ever half read."""
+    """Decode the body of a line; if any part does not fit its type, the whole body is `Unknown`."""
     body: Body | None = None
     match data.get("type"):
         case "message":

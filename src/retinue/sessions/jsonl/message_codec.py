@@ -1,4 +1,4 @@
-"""Messages as JSON, in the shape that OpenClaw writes: roles `user`, `assistant` and `toolResult`."""
+"""The JSON codec of messages, in OpenClaw's format: roles `user`, `assistant` and `toolResult`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STOPS = {name: stop for stop, name in _STOP_NAMES.items()}
 
 
 def encode_message(message: Message) -> dict[str, Any]:
-    """A message as JSON; keys that say nothing are left out."""
+    """Encode a message; empty keys are omitted."""
     match message:
         case UserMessage(content, sender, preface, trust, exchange):
             data = {"role": "user", "content": [_encode_part(part) for part in content]}
@@ -56,7 +56,7 @@ def encode_message(message: Message) -> dict[str, Any]:
 
 
 def decode_message(data: object) -> Message | None:
-    """The message in `data`, or None where a part of it is missing or of a kind that this version does not know."""
+    """Decode a message; return None if a part is missing or of an unknown kind."""
     if not isinstance(data, dict):
         return None
     content = _decode_content(data.get("content"))
@@ -81,7 +81,7 @@ def mapping_of(value: object) -> Mapping[str, Any]:
 
 
 def parse_enum(kind: type[E], value: object) -> E | None:
-    """The member with this value, or None."""
+    """Return the member with this value, or None."""
     try:
         return kind(value) if isinstance(value, str) else None
     except ValueError:
@@ -164,7 +164,7 @@ def _decode_answer(data: Mapping[str, Any], content: tuple[Part, ...]) -> Assist
 
 
 def decode_usage(value: object) -> Usage:
-    """Usage as a transcript holds it; a number that makes no sense counts as nothing."""
+    """Decode the usage in a transcript; an invalid number counts as 0."""
     data = mapping_of(value)
     cost = data.get("cost")
     return Usage(
@@ -201,7 +201,7 @@ def _decode_result(data: Mapping[str, Any], content: tuple[Part, ...]) -> ToolRe
 
 
 def _trust(data: Mapping[str, Any], unlabelled: Trust) -> Trust:
-    """The label; one that is unreadable must not make a text more trusted than it was."""
+    """Decode a trust label; an invalid one must not make a text more trusted."""
     if "trust" not in data:
         return unlabelled
     return parse_enum(Trust, data["trust"]) or Trust.UNTRUSTED

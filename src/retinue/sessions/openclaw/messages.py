@@ -31,7 +31,7 @@ _USAGE_NAMES = {
 def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] | None:
     """Return the messages for an OpenClaw message, or None if its kind is unknown.
 
-    Trust labels of the file are ignored, because a file cannot vouch for itself. In a shared chat it is unknown which
+    Trust labels of the file are ignored, because the file itself is untrusted. In a shared chat it is unknown which
     messages are the owner's.
     """
     role = str(message.get("role"))

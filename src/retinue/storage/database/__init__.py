@@ -1,4 +1,4 @@
-"""SQLite databases: opening, checking, migrating, and setting damaged files aside."""
+"""SQLite databases: open, check and migrate them, and move damaged files aside."""
 
 from retinue.storage.database.database import DATABASE_NAME, Database, Value, query_read_only
 from retinue.storage.database.database_file import DatabaseDamaged, NewerDatabase

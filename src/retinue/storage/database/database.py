@@ -1,4 +1,4 @@
-"""The database of a home, `state.sqlite`: what must survive a crash and is no transcript."""
+"""The database of a home, `state.sqlite`: durable state other than transcripts."""
 
 from __future__ import annotations
 
@@ -36,18 +36,21 @@ Value = str | int | float | bytes | None
 log = logging.getLogger(__name__)
 
 _connected: Counter[Path] = Counter()
-"""Databases that this process has open. Looking into the files of one of these would undo SQLite's locks on it."""
+"""Databases that this process has open.
+
+Opening and closing the file of one of these would release SQLite's locks on it.
+"""
 
 
 class Database:
-    """One connection to a database that several processes share; any thread may use it, one at a time.
+    """One connection to a database that several processes share. Any thread may use it, one at a time.
 
-    Statements take well under a millisecond and run where they are called. A file that cannot be used is kept beside
-    itself, with its bytes, and a new one is started; `notes` are sentences for people about that. A database that was
-    moved away or replaced while it was open is opened anew at the next use.
+    Statements take well under a millisecond and run in the calling thread. A file that cannot be used is renamed and
+    kept, and a new one is created; `notes` contains messages about this for the operator. A database that was moved or
+    replaced while it was open is reopened at the next use.
 
-    With `durable` a change waits for the disk and survives a power cut; without, it survives the death of the process.
-    `newer` says what happens to a file of a newer Retinue: it is refused, or put aside like a damaged one.
+    With `durable`, a change waits for the disk and survives a power failure; without it, a change survives the end of
+    the process. `newer` determines whether a file of a newer Retinue is refused or moved aside like a damaged one.
     """
 
     def __init__(
@@ -70,15 +73,15 @@ class Database:
         self._open()
 
     def read(self, sql: str, values: Sequence[Value] = ()) -> list[sqlite3.Row]:
-        """The rows that a query gives."""
+        """Return the rows of a query."""
         with self._using() as connection:
             return connection.execute(sql, values).fetchall()
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all that is done in it is kept, or nothing where it raises.
+        """Run a transaction: it is committed at the end of the block, or rolled back if the block raises.
 
-        Other processes wait meanwhile, so nothing may be awaited in it.
+        Other processes wait during the transaction, so the block must not await.
         """
         with self._using() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -108,7 +111,7 @@ class Database:
                 raise DatabaseDamaged(f"{damage} It was kept and a new one was started. Try again.") from damage
 
     def _current(self) -> sqlite3.Connection:
-        """The connection, to the file that stands at the path now."""
+        """Return the connection to the file that is at the path now."""
         if self._closed:
             raise StorageError(f"{self.path} was closed. Open it again before using it.")
         connection = self._connection
@@ -118,7 +121,7 @@ class Database:
         return self._open()
 
     def _start_over(self) -> None:
-        """After damage that showed in use: put the file aside, unless another process has done so already."""
+        """Move a file aside that turned out to be damaged in use, unless another process has already done so."""
         self._disconnect()
         with opening_alone(self.path.parent):
             if _identity_of(self.path) == self._identity:
@@ -135,7 +138,7 @@ class Database:
         make_private_dir(self.path.parent)
         with opening_alone(self.path.parent):
             for stray in list(find_strays(self.path)):
-                self._note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
+                self._add_note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
             if not _connected[self.path]:
                 self._check_log()
             self._connection = self._connect()
@@ -159,19 +162,19 @@ class Database:
     def _check_log(self) -> None:
         aside = keep_damaged_log(self.path)
         if aside is not None:
-            self._note(
+            self._add_note(
                 f"The log of {self.path.name} is damaged: its last changes cannot be read, and messages that were "
                 f"accepted then may be missing. It was kept as {aside.name}; check your last messages for answers."
             )
 
     def _put_aside(self, why: str, reason: str) -> None:
         aside = put_aside(self.path, why)
-        self._note(
+        self._add_note(
             f"{self.path.name} could not be used: {reason.rstrip('.')}. It was kept as {aside.name} and a new one was "
             "started; messages that still waited in it will not be answered."
         )
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self.notes.append(text)
         log.warning(text)
 
@@ -184,15 +187,15 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-PATIENCE_SECONDS = 0.5
+READ_TIMEOUT_SECONDS = 0.5
 
 
 def query_read_only(path: Path, sql: str, values: Sequence[str | int] = ()) -> list[tuple[Any, ...]] | None:
-    """The rows that a query gives; None where there is no such database or table, or it cannot be read."""
+    """Return the rows of a query; None if the database or table does not exist or cannot be read."""
     if not path.is_file():
         return None
     try:
-        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
+        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=READ_TIMEOUT_SECONDS)
         try:
             return base.execute(sql, values).fetchall()
         finally:

@@ -1,7 +1,7 @@
-"""A database as a file: made whole or not at all, checked before it is used, kept aside when it cannot be.
+"""A database file: created atomically, checked before use, and moved aside if it is unusable.
 
-While a connection is open nothing here may open the file itself: closing such a descriptor would take away the locks
-that SQLite holds on it. So files are only looked at, renamed, and made under another name.
+While a connection is open, nothing here may open the file itself: closing such a descriptor would release the locks
+that SQLite holds on it. Therefore files are only inspected by `stat`, renamed, and created under another name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from retinue.storage.files.descriptors import CREATE, PRIVATE_FILE, sync_folder
 from retinue.storage.files.errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
 
 BUSY_SECONDS = 5.0
-MOST_CHECKED = 64 * 1024 * 1024
-"""A larger file is not read through at every start; damage in it shows when it is used."""
+MAX_CHECKED_BYTES = 64 * 1024 * 1024
+"""A larger file is not checked completely at every start; damage in it is detected when it is used."""
 
-MOST_READINGS = 50
+MAX_READ_ATTEMPTS = 50
 _SIDE_FILES = ("-wal", "-shm")
 
 
 class DatabaseDamaged(StorageError):
-    """The file is not a database, or not ours, or not whole."""
+    """The file is not a database, not a Retinue database, or incomplete."""
 
 
 class NewerDatabase(StorageError):
@@ -39,7 +39,7 @@ class NewerDatabase(StorageError):
 
 
 def connect(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
-    """A connection to a database that is there, is whole and has every version of `schema`."""
+    """Connect to an existing database, check it, and apply the missing versions of `schema`."""
     _look_at(path)
     with sqlite_errors_explained(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -57,7 +57,7 @@ def connect(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
 
 
 def create(path: Path, schema: Schema) -> None:
-    """Make a database under another name and move it to its own, so that a crash leaves all of it or nothing."""
+    """Create a database under a temporary name and rename it, so that a crash leaves either all of it or nothing."""
     beside = path.with_name(f"{path.name}.new")
     with explained(path.name, path.parent):
         _remove(beside)
@@ -66,7 +66,7 @@ def create(path: Path, schema: Schema) -> None:
         with sqlite_errors_explained(path):
             connection = sqlite3.connect(beside, timeout=BUSY_SECONDS, isolation_level=None)
             try:
-                # Nobody sees the file before all of it is on the disk, so one wait for that at the end is enough.
+                # No other process sees the file before all of it is on the disk, so one sync at the end is enough.
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("PRAGMA journal_mode = WAL")
                 migrate(connection, schema)
@@ -84,7 +84,7 @@ def create(path: Path, schema: Schema) -> None:
 
 
 def migrate(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Apply the versions that the database lacks, each in a transaction of its own."""
+    """Apply the versions that the database lacks, each in its own transaction."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for number, statements in enumerate(schema[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
@@ -99,7 +99,7 @@ def migrate(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def put_aside(path: Path, why: str) -> Path:
-    """Rename whatever stands at `path`, with its log, to the first free `<name>.<why>-<n>`."""
+    """Rename the file at `path`, with its log, to the first free `<name>.<why>-<n>`."""
     aside = _free_name(path, why)
     with explained(path.name, path.parent):
         for suffix in ("", *_SIDE_FILES):
@@ -113,7 +113,7 @@ def _free_name(path: Path, why: str) -> Path:
 
 
 def find_strays(path: Path) -> Iterator[Path]:
-    """Side files that would stop or mislead SQLite: a log without its database, a folder where a log should be."""
+    """Return side files that would mislead SQLite: a log without its database, a folder in the place of a log."""
     alone = not os.path.lexists(path)
     for suffix in _SIDE_FILES:
         side = path.with_name(path.name + suffix)
@@ -122,19 +122,19 @@ def find_strays(path: Path) -> Iterator[Path]:
 
 
 def keep_damaged_log(path: Path) -> Path | None:
-    """Copy a log that SQLite would read only in part, before SQLite clears it; None where it reads all of it.
+    """Copy a log that SQLite would read only in part, before SQLite clears it; None if SQLite reads all of it.
 
-    May only be called while this process has no connection to the database.
+    Call this only while the process has no connection to the database.
     """
     log, index = (path.with_name(path.name + suffix) for suffix in _SIDE_FILES)
     with explained(log.name, path.parent):
         content, known = _read_log(log, index)
-        for _ in range(MOST_READINGS):
+        for _ in range(MAX_READ_ATTEMPTS):
             if find_damage(content, known) is None:
                 return None
             before = content, known
             content, known = _read_log(log, index)
-            # Another process may have begun the log anew while it was read: what it works on is not damaged.
+            # Another process may have restarted the log while it was read: a log in use is not damaged.
             if (content, known) == before:
                 break
         aside = _free_name(log, "corrupt")
@@ -145,14 +145,14 @@ def keep_damaged_log(path: Path) -> Path | None:
 
 
 def _read_log(log: Path, index: Path) -> tuple[bytes, bytes]:
-    """A log and its index. The index is read first: it never knows of more than the log has by then."""
+    """Read a log and its index. The index is read first: it never refers to more than the log has by then."""
     known = index.read_bytes() if index.exists() else b""
     return log.read_bytes() if log.exists() else b"", known
 
 
 @contextmanager
 def opening_alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening, making or moving the database meanwhile; ends with the process."""
+    """Prevent other processes from opening, creating or moving the database during the block."""
     with explained(folder.name, folder.parent):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -163,7 +163,7 @@ def opening_alone(folder: Path) -> Iterator[None]:
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """Undo what was begun; SQLite has done so itself where the disk was full."""
+    """Roll the transaction back; SQLite has already done so if the disk was full."""
     if connection.in_transaction:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
@@ -171,7 +171,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def sqlite_errors_explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors about the file into ours; errors in our own SQL stay what they are."""
+    """Translate SQLite's errors about the file into `StorageError`; errors in the SQL itself are not translated."""
     try:
         yield
     except sqlite3.Error as error:
@@ -195,7 +195,7 @@ def _explain(name: str, path: Path) -> StorageError | None:
         case "SQLITE_BUSY" | "SQLITE_LOCKED":
             return StorageError(f"{where} is being changed by another process. Try again in a moment.")
         case "SQLITE_READONLY" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-            return DatabaseDamaged(f"{where} claims to be of a kind that may not be written.")
+            return DatabaseDamaged(f"{where} has a format that cannot be written.")
         case "SQLITE_READONLY":
             return ReadOnly(f"{where} may not be written. Check its permissions and how its disk is mounted.")
         case "SQLITE_CANTOPEN" | "SQLITE_PERM" | "SQLITE_AUTH":
@@ -213,12 +213,12 @@ def _is_full(folder: Path) -> bool:
 
 
 def _look_at(path: Path) -> None:
-    """Refuse what SQLite would not see as damage: it takes an empty file for an empty database."""
+    """Refuse files that SQLite would not report as damaged: it accepts an empty file as an empty database."""
     with explained(path.name, path.parent):
         try:
             found = path.stat()
         except FileNotFoundError:
-            raise DatabaseDamaged(f"'{path.name}' is a link that leads nowhere.") from None
+            raise DatabaseDamaged(f"'{path.name}' is a dangling symbolic link.") from None
         if not stat.S_ISREG(found.st_mode):
             raise DatabaseDamaged(f"'{path.name}' is a {kind_of(found.st_mode)}.")
         if not found.st_size:
@@ -231,12 +231,12 @@ def _check_file(path: Path, connection: sqlite3.Connection, schema: Schema) -> N
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         connection.execute("SELECT count(*) FROM sqlite_master")
-        checked = path.stat().st_size <= MOST_CHECKED
+        checked = path.stat().st_size <= MAX_CHECKED_BYTES
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if checked else "ok"
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname != "SQLITE_ERROR":
             raise
-        # These statements are right in every database, so it is the file that is wrong.
+        # These statements are valid in every database, so the error is caused by the file.
         raise DatabaseDamaged(f"'{path.name}' is damaged: {error}.") from error
     if version > len(schema):
         raise NewerDatabase(
@@ -246,12 +246,12 @@ def _check_file(path: Path, connection: sqlite3.Connection, schema: Schema) -> N
     if verdict != "ok":
         raise DatabaseDamaged(f"'{path.name}' is damaged: {' '.join(str(verdict).split())}.")
     if version < 1:
-        raise DatabaseDamaged(f"'{path.name}' is a database of something else.")
+        raise DatabaseDamaged(f"'{path.name}' is a database of another program.")
 
 
 def _configure(connection: sqlite3.Connection, *, durable: bool) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
-    # NORMAL hands every commit to the system, so it survives the process; FULL waits until the disk has it.
+    # NORMAL passes each commit to the system, so it survives the process; FULL waits until it is on the disk.
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA journal_size_limit = 4194304")
     connection.execute("PRAGMA cell_size_check = ON")
@@ -259,13 +259,13 @@ def _configure(connection: sqlite3.Connection, *, durable: bool) -> None:
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection, schema: Schema) -> None:
-    """A flipped bit in the list of tables passes the check of pages and would fail every statement later."""
+    """Check that all tables exist: `quick_check` does not detect a flipped bit in the schema."""
     if not _tables_of(schema) <= _tables_in(connection):
-        raise DatabaseDamaged(f"'{path.name}' lacks tables that it should have.")
+        raise DatabaseDamaged(f"'{path.name}' lacks required tables.")
 
 
 def _check_writable(connection: sqlite3.Connection, schema: Schema) -> None:
-    """A flipped bit in the head can make SQLite read the file and refuse every change."""
+    """Check that the file can be changed: a flipped bit in the header can make SQLite treat it as read-only."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA user_version = {len(schema)}")
     connection.execute("ROLLBACK")

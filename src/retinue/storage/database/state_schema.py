@@ -1,14 +1,14 @@
 """The tables of `state.sqlite`, version by version.
 
-A version is a tuple of statements, applied once and in order. Versions that were released are never edited: a change is
-a new version at the end.
+A version is a tuple of statements, applied once and in order. Never edit a released version: add a new version at the
+end.
 """
 
 from __future__ import annotations
 
 Schema = tuple[tuple[str, ...], ...]
 
-# A message from the moment it is accepted until its answer is delivered. The order of `id` is the order of arrival.
+# A message from its acceptance until its answer is delivered. The order of `id` is the order of arrival.
 # `claimed_into` is the run that answers it: its own, or that of the turn it was merged into.
 INBOX = """
 CREATE TABLE inbox (
@@ -27,21 +27,21 @@ CREATE TABLE inbox (
 )
 """
 
-# What waits in a session, and what a process that died had begun there.
+# Waiting messages of a session, and those that a process claimed before it was killed.
 INBOX_BY_SESSION = "CREATE INDEX inbox_by_session ON inbox (session, agent, state)"
 
-# Everything that ends with a turn.
+# All messages that a turn answers.
 INBOX_BY_TURN = "CREATE INDEX inbox_by_turn ON inbox (claimed_into)"
 
-# Answers that nobody has seen yet; the index holds only those.
+# Answers that were not delivered yet; a partial index.
 INBOX_UNDELIVERED = """
 CREATE INDEX inbox_undelivered ON inbox (session, agent) WHERE result IS NOT NULL AND delivered_at IS NULL
 """
 
-# How often a turn took the message. One that ends its process each time before anything is recorded is given up.
+# How often a turn took the message. A message whose turn ends the process each time is dropped.
 INBOX_ATTEMPTS = "ALTER TABLE inbox ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0"
 
-# A question to a person, kept after it was answered. `holder` names the process whose call waits for the answer.
+# An approval request, kept after it was answered. `holder` is the process whose call waits for the answer.
 APPROVALS = """
 CREATE TABLE approvals (
     id          TEXT PRIMARY KEY,
@@ -65,10 +65,10 @@ CREATE TABLE approvals (
 )
 """
 
-# What waits for an answer; the index holds only that.
+# Pending approvals; a partial index.
 APPROVALS_PENDING = "CREATE INDEX approvals_pending ON approvals (asked_at) WHERE state = 'pending'"
 
-# Processes in which a person would see what a session asks.
+# Processes in which a person can see the approval requests of a session.
 APPROVERS = """
 CREATE TABLE approvers (
     holder  TEXT NOT NULL,
@@ -78,7 +78,7 @@ CREATE TABLE approvers (
 )
 """
 
-# Command patterns that a person allowed for good, besides those of the configuration.
+# Command patterns that a person allowed permanently, in addition to the configured ones.
 COMMAND_RULES = """
 CREATE TABLE command_rules (
     id       TEXT PRIMARY KEY,
@@ -91,7 +91,7 @@ CREATE TABLE command_rules (
 )
 """
 
-# When a pattern last let a command run, whether it was remembered or configured.
+# When a pattern last allowed a command, for remembered and configured patterns.
 RULE_USES = """
 CREATE TABLE rule_uses (
     agent   TEXT NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE rule_uses (
 )
 """
 
-# Who may use the gateway. Only a hash of each secret is kept; the secret is random, so one round of hashing will do.
+# Gateway access tokens. Only the hash of each secret is stored; the secret is random, so one round is enough.
 GATEWAY_TOKENS = """
 CREATE TABLE gateway_tokens (
     id         TEXT PRIMARY KEY,
@@ -118,7 +118,7 @@ CREATE TABLE gateway_tokens (
 )
 """
 
-# Codes that let a device get a token of its own, once and soon.
+# Short-lived one-time codes that a device exchanges for its own token.
 PAIRING_CODES = """
 CREATE TABLE pairing_codes (
     hash       TEXT PRIMARY KEY,
@@ -127,7 +127,7 @@ CREATE TABLE pairing_codes (
 )
 """
 
-# Jobs that run at set times. `body` is the job; the other columns find what is due.
+# Scheduled jobs. `body` is the job; the other columns are for finding due jobs.
 JOBS = """
 CREATE TABLE jobs (
     id      TEXT PRIMARY KEY,
@@ -139,7 +139,7 @@ CREATE TABLE jobs (
 """
 JOBS_DUE = "CREATE INDEX jobs_due ON jobs (next_at) WHERE enabled"
 
-# Every run of a job, until it is old.
+# Every run of a job, until it expires.
 JOB_RUNS = """
 CREATE TABLE job_runs (
     run        TEXT PRIMARY KEY,
@@ -154,7 +154,7 @@ CREATE TABLE job_runs (
 """
 JOB_RUNS_BY_JOB = "CREATE INDEX job_runs_by_job ON job_runs (job, started_at)"
 
-# Lines that came from outside, by the hash of each, in the file that a tool was about to write them into.
+# Hashes of lines from untrusted sources, per file that a tool was about to write them into.
 WRITTEN_LINES = """
 CREATE TABLE written_lines (
     agent      TEXT NOT NULL,
@@ -167,7 +167,7 @@ CREATE TABLE written_lines (
 ) WITHOUT ROWID
 """
 
-# What is to leave for a chat, until the other side confirmed it. `run` is the message of the inbox that it answers.
+# Messages to a chat, until the channel confirmed them. `run` is the message of the inbox that it answers.
 OUTBOX = """
 CREATE TABLE outbox (
     id       INTEGER PRIMARY KEY,
@@ -186,13 +186,13 @@ CREATE TABLE outbox (
 OUTBOX_WAITING = "CREATE INDEX outbox_waiting ON outbox (channel, account, chat, id) WHERE state = 'waiting'"
 OUTBOX_BY_RUN = "CREATE INDEX outbox_by_run ON outbox (run)"
 
-# The channel and account that brought a message, as `http/office`; its answer leaves the same way.
+# The channel and account that received a message, as `http/office`; its answer is sent to the same account.
 INBOX_ACCOUNT = "ALTER TABLE inbox ADD COLUMN account TEXT"
 INBOX_FOR_CHATS = """
 CREATE INDEX inbox_for_chats ON inbox (account) WHERE result IS NOT NULL AND delivered_at IS NULL
 """
 
-# Sub-agents, from the moment they are started; `body` is the child, the result included.
+# Sub-agents, from their start; `body` is the child, including its result.
 CHILDREN = """
 CREATE TABLE children (
     run      TEXT PRIMARY KEY,
@@ -207,7 +207,7 @@ CREATE TABLE children (
 """
 CHILDREN_BY_PARENT = "CREATE INDEX children_by_parent ON children (parent, asked_at)"
 
-# Every wake of an agent by its heartbeat, and what came of it.
+# Every heartbeat of an agent, and its outcome.
 HEARTBEATS = """
 CREATE TABLE heartbeats (
     id      INTEGER PRIMARY KEY,
@@ -222,7 +222,7 @@ CREATE TABLE heartbeats (
 """
 HEARTBEATS_BY_AGENT = "CREATE INDEX heartbeats_by_agent ON heartbeats (agent, at)"
 
-# Devices that ask to be let in, as long as their connections wait; the code is on the device's screen.
+# Devices that request access, while their connections wait; the code is on the device's screen.
 PAIRING_REQUESTS = """
 CREATE TABLE pairing_requests (
     id         TEXT PRIMARY KEY,
@@ -237,7 +237,7 @@ CREATE TABLE pairing_requests (
 )
 """
 
-# What waits for an agent's next heartbeat, and until it is old, that it was read.
+# Notices for an agent's next heartbeat, and for a limited time, that they were read.
 AGENDA = """
 CREATE TABLE agenda (
     id        INTEGER PRIMARY KEY,
@@ -251,7 +251,7 @@ CREATE TABLE agenda (
 """
 AGENDA_WAITING = "CREATE INDEX agenda_waiting ON agenda (agent) WHERE read_at IS NULL"
 
-# Webhooks whose answers are still to be brought somewhere; `body` says where.
+# Webhooks whose answers are not delivered yet; `body` contains the destination.
 HOOK_RUNS = """
 CREATE TABLE hook_runs (
     run         TEXT PRIMARY KEY,

@@ -1,8 +1,8 @@
-"""Reading SQLite's write-ahead log for damage that SQLite passes over in silence.
+"""Detect damage in SQLite's write-ahead log that SQLite ignores silently.
 
-SQLite replays the log up to the first frame whose checksum is wrong and forgets the rest, because after a crash the
-last change is often only half there. A flipped bit in the middle looks the same to it, and would cost every change
-after it. Here the two are told apart: a half change has no mark of completion behind it, a damaged one has.
+SQLite replays the log up to the first frame with a wrong checksum and discards the rest, because after a crash the last
+change is often incomplete. A flipped bit in the middle looks the same to SQLite, and would lose every later change.
+This module distinguishes the two: an incomplete change is not followed by a commit frame, a damaged one is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sums = tuple[int, int]
 
 
 class WalDamage(Struct, frozen=True):
-    """How many pages of the log can be read, and that finished changes stood behind them."""
+    """The number of readable pages of the log, if committed changes follow them."""
 
     readable: int
 
@@ -34,10 +34,10 @@ class _Log(Struct, frozen=True):
 
 
 def find_damage(content: bytes, index: bytes = b"") -> WalDamage | None:
-    """Whether SQLite would silently leave finished changes out of a log.
+    """Return the damage if SQLite would silently discard committed changes of a log.
 
-    `index` is the file that processes share to find their way in the log. It outlives them and tells how far the log
-    had come, so that a log that was cut off shows too.
+    `index` is the shared-memory file of the log. It outlives the processes and records the length of the log, so that a
+    truncated log is detected too.
     """
     log = _read_header(content)
     if log is None:
@@ -47,7 +47,7 @@ def find_damage(content: bytes, index: bytes = b"") -> WalDamage | None:
 
 
 def _scan(content: bytes, log: _Log) -> tuple[int, bool]:
-    """How many frames can be read, and whether a finished change stands behind them."""
+    """Return the number of readable frames, and whether a committed change follows them."""
     size = _FRAME + log.page
     sums, readable = log.sums, 0
     whole = range(_HEADER, len(content) - size + 1, size)
@@ -57,7 +57,7 @@ def _scan(content: bytes, log: _Log) -> tuple[int, bool]:
         if frame[8:16] != log.salts or struct.pack(">II", *sums) != frame[16:24]:
             break
         readable += 1
-    # A frame of another salt is left over from before the log was begun anew; where our own follow it, it is damaged.
+    # A frame with another salt remains from before a restart of the log; if frames with our salt follow, it is damaged.
     rest = whole[readable:]
     if not any(content[start + 8 : start + 16] == log.salts for start in rest[:2]):
         return readable, False
@@ -67,7 +67,7 @@ def _scan(content: bytes, log: _Log) -> tuple[int, bool]:
 
 
 def _goes_further(index: bytes, readable: int, salts: bytes | None = None) -> bool:
-    """Whether the index knows of frames, of this log if its salts are known, that are in neither log nor database."""
+    """Return whether the index refers to frames (of this log, if its salts are known) missing from log and database."""
     if len(index) < _INDEX or index[:48] != index[48:96] or salts not in (None, index[32:40]):
         return False
     (frames,), (copied,) = struct.unpack_from("=I", index, 16), struct.unpack_from("=I", index, 96)
@@ -86,10 +86,11 @@ def _read_header(content: bytes) -> _Log | None:
 
 
 def _add(sums: Sums, content: bytes, order: str) -> Sums:
-    """SQLite's running checksum, carried on over more bytes.
+    """Continue SQLite's running checksum over more bytes.
 
-    It adds each pair of words to two sums that feed each other, so the result is a weighted sum of the words, with
-    Fibonacci numbers as weights. Taken that way a page costs two passes in C instead of a thousand steps here.
+    SQLite adds each pair of words to two sums that depend on each other, so the result is a weighted sum of the words
+    with Fibonacci numbers as weights. Computed like this, a page takes two passes in C instead of a thousand Python
+    steps.
     """
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     first, second, seeds = _weights(len(words) // 2)
@@ -101,7 +102,7 @@ def _add(sums: Sums, content: bytes, order: str) -> Sums:
 
 @cache
 def _weights(pairs: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int, int]]:
-    """The weights of the words in either sum, and of the two sums before."""
+    """Return the weights of the words in either sum, and of the two previous sums."""
     fibonacci = [0, 1]
     while len(fibonacci) < 2 * pairs + 3:
         fibonacci.append((fibonacci[-1] + fibonacci[-2]) % _WORD)

@@ -1,4 +1,4 @@
-"""The steps of reading and writing, each on descriptors that are open already."""
+"""The steps of reading and writing, each on open descriptors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PRIVATE_FILE, PRIVATE_DIR = 0o600, 0o700
 _NOREPLACE = 1
 
 TEMPORARY_PREFIX = ".retinue-"
-"""How files begin that are being written and not yet in their place."""
+"""The prefix of temporary files, which are renamed when they are complete."""
 
 
 def fold_name(name: str) -> str:
-    """The form in which two names are the same to a person: compatibility characters and case folded."""
+    """Fold compatibility characters and case, so that names that look the same to a person compare equal."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def stat_if_there(folder: int, name: str) -> os.stat_result | None:
-    """What stands at `name`, a link for itself; None for nothing."""
+    """Return the status of `name` without following a link; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -33,14 +33,14 @@ def stat_if_there(folder: int, name: str) -> os.stat_result | None:
 
 
 def find_other_spelling(folder: int, name: str) -> str | None:
-    """A name in `folder` that a person would take for `name`, though it is another."""
+    """Return a different name in `folder` that looks like `name` to a person; None if there is none."""
     folded = fold_name(name)
     others = (other for other in os.listdir(folder) if other != name and fold_name(other) == folded)
     return min(others, default=None)
 
 
 def read_up_to(descriptor: int, limit: int, expected: int) -> bytes:
-    """What the descriptor gives, at most `limit` bytes; `expected` is how much there should be."""
+    """Read at most `limit` bytes; `expected` is the expected number."""
     chunks = []
     left = limit
     while left > 0:
@@ -53,16 +53,16 @@ def read_up_to(descriptor: int, limit: int, expected: int) -> bytes:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write until everything is written or the system says why not."""
+    """Write all of the data, or raise."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bool, synced: bool = True) -> None:
-    """Write a temporary file beside `name` and rename it there; nothing is left behind when that fails.
+    """Write a temporary file next to `name` and rename it; the temporary file is removed if that fails.
 
-    What is not `synced` survives the death of the process but perhaps not a power cut.
+    Without `synced`, the file survives the end of the process but possibly not a power failure.
     """
     temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, CREATE, PRIVATE_FILE, dir_fd=folder)
@@ -87,10 +87,10 @@ def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: b
 
 
 def rename_to_free_name(source: int, old: str, target: int, new: str) -> None:
-    """Rename, failing with `EEXIST` where the new name is taken."""
+    """Rename a file; fail with `EEXIST` if the new name exists."""
     number = _load_renameat2()(source, os.fsencode(old), target, os.fsencode(new))
     if number in (errno.ENOSYS, errno.EINVAL):
-        # File systems without the flag get the check and the rename as two steps.
+        # File systems without the flag need two steps: the check, then the rename.
         if stat_if_there(target, new) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
@@ -100,7 +100,7 @@ def rename_to_free_name(source: int, old: str, target: int, new: str) -> None:
 
 @cache
 def _load_renameat2() -> Callable[[int, bytes, int, bytes], int]:
-    """The C library's call as a function that gives the error number."""
+    """Return the C library's function; it returns the error number."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -110,7 +110,7 @@ def _load_renameat2() -> Callable[[int, bytes, int, bytes], int]:
 
 
 def sync_folder(folder: int) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync a folder, so that its names survive a power failure."""
     try:
         os.fsync(folder)
     except OSError as error:

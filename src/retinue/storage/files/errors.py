@@ -1,15 +1,15 @@
-"""What can go wrong with a file, told so that somebody can act on it.
+"""Errors of file operations, with messages that say what to do.
 
 StorageError
 ├── OutsideRoot          the path leads out of its folder
-│   └── LinkRefused      the path goes through a symbolic link where none may be followed
+│   └── LinkRefused      the path contains a symbolic link that must not be followed
 ├── NotThere             no such file or folder
-├── AlreadyThere         the name is taken
-│   └── ShadowedName     another spelling of the name is taken
-├── NotRegular           a folder, FIFO, socket or device where a file is needed
-├── HardLinked           the file has further names
-├── TooLarge             more bytes than the caller will take
-├── TooMany              more entries than the caller will take
+├── AlreadyThere         the name is already in use
+│   └── ShadowedName     another spelling of the name is already in use
+├── NotRegular           a folder, FIFO, socket or device instead of a file
+├── HardLinked           the file has several hard links
+├── TooLarge             more bytes than the caller accepts
+├── TooMany              more entries than the caller accepts
 ├── NoPermission         the system does not allow it
 ├── ReadOnly             the file system is mounted read-only
 └── DiskFull             no space or quota left; the old content is still there
@@ -28,7 +28,7 @@ from retinue.core.errors import OutsideRoot, StorageError
 
 
 class LinkRefused(OutsideRoot):
-    """The path goes through a symbolic link where none may be followed."""
+    """The path contains a symbolic link that must not be followed."""
 
 
 class NotThere(StorageError):
@@ -36,27 +36,27 @@ class NotThere(StorageError):
 
 
 class AlreadyThere(StorageError):
-    """The name is taken."""
+    """The name is already in use."""
 
 
 class ShadowedName(AlreadyThere):
-    """Another spelling of the name is taken."""
+    """A similar spelling of the name is already in use."""
 
 
 class NotRegular(StorageError):
-    """Something other than a regular file."""
+    """The path is not a regular file."""
 
 
 class HardLinked(StorageError):
-    """The file has further names, so a change here would show elsewhere."""
+    """The file has several hard links, so a change would be visible under another path."""
 
 
 class TooLarge(StorageError):
-    """More bytes than the caller will take."""
+    """The file has more bytes than the caller accepts."""
 
 
 class TooMany(StorageError):
-    """More entries than the caller will take."""
+    """The folder has more entries than the caller accepts."""
 
 
 class NoPermission(StorageError):
@@ -68,32 +68,32 @@ class ReadOnly(StorageError):
 
 
 class DiskFull(StorageError):
-    """No space or quota left; the old content is still there."""
+    """No space or quota is left; the old content is unchanged."""
 
 
 _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
     errno.ENOENT: (NotThere, "does not exist"),
     errno.EEXIST: (AlreadyThere, "exists already. Choose another name or remove it first"),
     errno.ENOTEMPTY: (AlreadyThere, "is a folder with content. Remove the content first"),
-    errno.ENOTDIR: (NotRegular, "is reached through something that is not a folder"),
+    errno.ENOTDIR: (NotRegular, "has a parent that is not a folder"),
     errno.EISDIR: (NotRegular, "is a folder, not a file"),
     errno.ENXIO: (NotRegular, "is a FIFO, socket or device, not a file"),
     errno.ENODEV: (NotRegular, "is a device, not a file"),
-    errno.EAGAIN: (NotRegular, "does not deliver its content like a file"),
+    errno.EAGAIN: (NotRegular, "cannot be read like a file"),
     errno.ELOOP: (LinkRefused, "goes through a symbolic link, which is not followed here. Use the real path"),
-    errno.EXDEV: (OutsideRoot, "leads out of the folder. Use a path inside it"),
+    errno.EXDEV: (OutsideRoot, "leads outside of the folder. Use a path inside it"),
     errno.EACCES: (NoPermission, "may not be accessed. Check its owner and permissions"),
     errno.EPERM: (NoPermission, "may not be accessed. Check its owner and permissions"),
     errno.EROFS: (ReadOnly, "is on a read-only file system. Mount it writable or use another folder"),
     errno.ENOSPC: (DiskFull, "could not be written: the disk is full. Free some space and try again"),
     errno.EDQUOT: (DiskFull, "could not be written: the quota is used up. Free some space and try again"),
     errno.EFBIG: (DiskFull, "could not be written: the file size limit is reached. Raise the limit and try again"),
-    errno.ENAMETOOLONG: (StorageError, "is too long a path. Use shorter names"),
+    errno.ENAMETOOLONG: (StorageError, "is too long. Use shorter names"),
 }
 
 
 def explain(error: OSError, name: str, root: Path) -> StorageError:
-    """The error of ours that says what the system's error means for `name` in `root`."""
+    """Return the error of this module that describes a system error for `name` in `root`."""
     kind, meaning = _MEANINGS.get(
         error.errno or 0, (StorageError, f"cannot be used: {os.strerror(error.errno or 0).lower()}")
     )
@@ -102,7 +102,7 @@ def explain(error: OSError, name: str, root: Path) -> StorageError:
 
 @contextmanager
 def explained(name: str, root: Path) -> Iterator[None]:
-    """Turn the system's errors about `name` into ours."""
+    """Translate the system's errors about `name` into errors of this module."""
     try:
         yield
     except OSError as error:
@@ -110,7 +110,7 @@ def explained(name: str, root: Path) -> Iterator[None]:
 
 
 def kind_of(mode: int) -> str:
-    """What a `st_mode` stands for, in a word."""
+    """Return the name of a file type for a `st_mode`."""
     for is_kind, word in (
         (stat.S_ISREG, "file"),
         (stat.S_ISDIR, "folder"),

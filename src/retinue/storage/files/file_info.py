@@ -1,4 +1,4 @@
-"""What is told about files and folders."""
+"""Values that describe files and folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class FileIdentity(Struct, frozen=True):
-    """Tells one content of one file from any other, without reading it."""
+    """Identifies one version of one file's content, without reading it."""
 
     device: int
     inode: int
@@ -21,7 +21,7 @@ class FileIdentity(Struct, frozen=True):
 
 
 class FileRead(Struct, frozen=True):
-    """A file's bytes, the identity they had and the number of names the file has."""
+    """A file's bytes, its identity when it was read, and its number of hard links."""
 
     data: bytes
     identity: FileIdentity
@@ -29,14 +29,14 @@ class FileRead(Struct, frozen=True):
 
 
 class FolderIdentity(Struct, frozen=True):
-    """Which folder it is, whatever it is called."""
+    """Identifies a folder independently of its name."""
 
     device: int
     inode: int
 
 
 class EntryKind(StrEnum):
-    """What stands behind a name in a folder."""
+    """The type of a folder's entry."""
 
     FILE = "file"
     DIR = "dir"
@@ -45,7 +45,7 @@ class EntryKind(StrEnum):
 
 
 class FolderEntry(Struct, frozen=True):
-    """One name in a folder; a link is described itself, not what it points to."""
+    """One entry of a folder; for a link, the link itself is described."""
 
     name: str
     kind: EntryKind
@@ -54,12 +54,12 @@ class FolderEntry(Struct, frozen=True):
 
 
 def identity_of(found: os.stat_result) -> FileIdentity:
-    """The identity that a look at a file shows."""
+    """Return the identity from the status of a file."""
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def read_entry(found: os.DirEntry[str]) -> FolderEntry | None:
-    """What stands behind a name; None where it is gone by now."""
+    """Return the description of an entry; None if it no longer exists."""
     try:
         status = found.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def read_entry(found: os.DirEntry[str]) -> FolderEntry | None:
 
 
 Stamp = tuple[int, int, int, int, int] | None
-"""Tells one state of a file or folder from any other: device, inode, size, mtime and ctime; None for nothing there."""
+"""Identifies a state of a file or folder: device, inode, size, mtime and ctime; None if it does not exist."""
 
 
 def stamp_status(found: os.stat_result) -> Stamp:
@@ -78,7 +78,7 @@ def stamp_status(found: os.stat_result) -> Stamp:
 
 
 def stamp_path(path: str | Path, *, follow: bool = True) -> Stamp:
-    """The stamp of what stands at a path; not to `follow` a link is to look at the link itself."""
+    """Return the stamp of a path; without `follow`, of a link itself."""
     try:
         found = os.stat(path, follow_symlinks=follow)  # noqa: PTH116 - a Path for each would double the cost
     except OSError:
@@ -90,8 +90,8 @@ _TICK_NS = 50_000_000
 
 
 def is_fresh(stamp: Stamp, began: int, ended: int) -> bool:
-    """Whether a change right after a look, which lasted from `began` to `ended`, could carry the same stamp.
+    """Return whether a change directly after a scan (from `began` to `ended`) could have the same stamp.
 
-    File times move in steps (of 10 ms at most on Linux), so two changes within one step look like one.
+    File times have a granularity (at most 10 ms on Linux), so two changes within one step cannot be distinguished.
     """
     return stamp is not None and began - _TICK_NS < stamp[4] < ended + _TICK_NS

@@ -1,7 +1,6 @@
-"""Opening a path beneath a directory descriptor, so that no name, link or race leads out of it.
+"""Open a path below a directory descriptor, so that no name, link or race can lead outside of it.
 
-The kernel does it in one call where it has `openat2`; elsewhere the path is walked component by component, each opened
-without following links.
+`openat2` does this in one call. If the kernel lacks it, each component is opened separately without following links.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _RETRIES = 16
-_MOST_LINKS = 40
-_LONGEST_PATH = 4095
+_MAX_LINKS = 40
+_MAX_PATH_BYTES = 4095
 
 _Openat2 = Callable[[int, bytes, int, int, int], int]
 
 
 class Links(Enum):
-    """Which symbolic links a path may go through."""
+    """Which symbolic links in a path are followed."""
 
     NONE = "none"
     INSIDE = "inside"
 
 
 class Resolver(Enum):
-    """Who walks the path."""
+    """How a path is resolved."""
 
     KERNEL = "kernel"
     WALK = "walk"
@@ -45,7 +44,7 @@ class Resolver(Enum):
 
 @cache
 def best_resolver() -> Resolver:
-    """The kernel where it can; some container hosts forbid the call."""
+    """Return `openat2` if the kernel allows it; some container hosts forbid the call."""
     here = os.open(".", FOLDER)
     try:
         os.close(_load_openat2()(here, b".", FOLDER, 0, _BENEATH))
@@ -57,7 +56,7 @@ def best_resolver() -> Resolver:
 
 
 def split_path(relative: str) -> tuple[str, ...]:
-    """The components of a path inside a root; empty for the root itself. Raises where it cannot stay inside."""
+    """Return the components of a path inside a root (empty for the root itself); raise if the path leads outside."""
     if not relative or "\0" in relative:
         raise StorageError(f"{relative!r} is not a path. Name a file or folder.")
     if relative.startswith("/"):
@@ -68,9 +67,9 @@ def split_path(relative: str) -> tuple[str, ...]:
     try:
         length = len(os.fsencode(relative))
     except UnicodeEncodeError:
-        raise StorageError(f"{relative!r} cannot be a file name. Use valid Unicode text.") from None
-    if length > _LONGEST_PATH:
-        raise StorageError(f"'{relative[:80]}…' is too long a path. Use at most {_LONGEST_PATH} bytes.")
+        raise StorageError(f"{relative!r} is not a valid file name. Use valid Unicode text.") from None
+    if length > _MAX_PATH_BYTES:
+        raise StorageError(f"'{relative[:80]}…' is too long. Use at most {_MAX_PATH_BYTES} bytes.")
     return parts
 
 
@@ -84,16 +83,16 @@ def open_beneath(
     resolver: Resolver = Resolver.WALK,
     anchor: str = "",
 ) -> int:
-    """Open `parts` beneath the directory descriptor `root`.
+    """Open `parts` below the directory descriptor `root`.
 
-    `anchor` is the root's real path: an absolute link below it stays inside. Raises `OSError`: `EXDEV` for a way out,
-    `ELOOP` for a link that may not be followed.
+    `anchor` is the root's real path, used to resolve absolute links inside it. Raises `OSError`: `EXDEV` if the path
+    leads outside, `ELOOP` for a link that must not be followed.
     """
     if resolver is Resolver.KERNEL:
         try:
             return _open_by_kernel(root, parts, flags, mode, links)
         except OSError as error:
-            # EAGAIN: renames kept interfering. EXDEV: the kernel refuses every absolute link, also one pointing inside.
+            # EAGAIN: concurrent renames interfered. EXDEV: the kernel refuses all absolute links, also those inside.
             if error.errno != errno.EAGAIN and not (error.errno == errno.EXDEV and links is Links.INSIDE):
                 raise
     return _open_by_walk(root, parts, flags, mode, links, anchor)
@@ -151,7 +150,7 @@ def _open_by_walk(root: int, parts: Sequence[str], flags: int, mode: int, links:
                 held.append(opened)
                 continue
             followed += 1
-            if links is Links.NONE or followed > _MOST_LINKS:
+            if links is Links.NONE or followed > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             steps = _steps_of_link(opened, anchor)
             if opened.startswith("/"):
@@ -163,7 +162,7 @@ def _open_by_walk(root: int, parts: Sequence[str], flags: int, mode: int, links:
 
 
 def _open_step(folder: int, name: str, flags: int, mode: int) -> int | str:
-    """Open one component: its descriptor, or the text of the link that stands there."""
+    """Open one component; return its descriptor, or the target if it is a link."""
     try:
         opened = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     except OSError as error:
@@ -174,7 +173,7 @@ def _open_step(folder: int, name: str, flags: int, mode: int) -> int | str:
         raise
     if flags & O_PATH and stat.S_ISLNK(os.fstat(opened).st_mode):
         os.close(opened)
-        # The link may have been replaced since; then its new target is judged like any other.
+        # The link may have been replaced since; then its new target is checked like any other.
         return os.readlink(name, dir_fd=folder)
     return opened
 

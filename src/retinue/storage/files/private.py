@@ -1,4 +1,4 @@
-"""Files and folders of our own state, which nobody but the owner may read."""
+"""State files and folders that only the owner may read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retinue.storage.files.openat import FOLDER
 
 
 def make_private_dir(path: Path) -> None:
-    """Make a folder and the missing ones above it, readable by the owner alone whatever the umask."""
+    """Create a folder and its missing parents, readable only by the owner regardless of the umask."""
     with explained(path.name, path.parent):
         missing = []
         folder = path
@@ -27,11 +27,10 @@ def make_private_dir(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: bool = True) -> None:
-    """Put `data` in the place of a state file of ours, whole or not at all, with exactly `mode`.
+    """Replace a state file atomically, with exactly `mode`.
 
-    What can be made again, and is written often, need not be `synced` to the disk.
-
-    A link that the owner made there, to a folder of dot files perhaps, stays a link and its target is replaced.
+    Files that can be recreated and are written often do not need `synced`. If the owner made the file a link, for
+    example into a folder of dot files, the link is kept and its target is replaced.
     """
     target = Path(os.path.realpath(path))
     make_private_dir(target.parent)
@@ -47,7 +46,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: b
 
 
 def sweep_temporaries(folder: Path, older_than: datetime) -> int:
-    """Remove what processes that died were writing in a folder; returns how many files that were."""
+    """Remove temporary files of processes that ended while writing; return the number of removed files."""
     removed = 0
     for path in folder.glob(f"{TEMPORARY_PREFIX}*.tmp"):
         with suppress(OSError):

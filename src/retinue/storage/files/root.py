@@ -1,7 +1,7 @@
-"""Files of one folder, reached through its descriptor and never by a joined path.
+"""File access below one folder, through its descriptor and never by a joined path.
 
-`Root` is the only way Retinue touches a workspace: what was checked is what is opened. Reads take regular files only
-and never block; writes replace a file whole or leave it as it was.
+`Root` is the only way Retinue accesses a workspace: the checked file is the opened file. Reads accept only regular
+files and never block; writes replace a file atomically.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Root:
-    """One folder and everything beneath it except closed places; owns a descriptor, so it is a context manager.
+    """A folder and everything below it except denied places. It owns a descriptor, so it is a context manager.
 
-    Reads may run in several threads at once. Of two writers the last one wins; nobody ever sees half a file.
+    Reads may run in several threads at once. If two writers conflict, the last one wins; no reader sees a partial file.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Root:
     def open(
         cls, path: Path, *, create: bool = False, resolver: Resolver | None = None, closed: Iterable[Path] = ()
     ) -> Root:
-        """Open a folder that the operator named; links on the way to it are followed.
+        """Open a folder that the operator configured, following links in its path.
 
-        `closed` are places that cannot be reached through it; those elsewhere do not matter.
+        `closed` are denied places; those outside of the folder are ignored.
         """
         if create:
             make_private_dir(path)
@@ -93,7 +93,7 @@ class Root:
         return cls(path, descriptor, resolver or best_resolver(), closed)
 
     def enter(self, relative: str) -> Self:
-        """A folder beneath this one as a root of its own, with the same rules; no link on the way is followed."""
+        """Open a folder below this one as a root with the same rules; links are not followed."""
         parts = self.split(relative)
         with explained(relative, self.path):
             descriptor = open_beneath(self._folder, parts, FOLDER, resolver=self._resolver)
@@ -115,12 +115,12 @@ class Root:
 
     @property
     def place(self) -> FolderIdentity:
-        """Which folder this is; a copy of it is another one."""
+        """Return the identity of this folder; a copy of it has another one."""
         found = os.fstat(self._folder)
         return FolderIdentity(found.st_dev, found.st_ino)
 
     def identify(self, relative: str, *, links: Links = Links.NONE) -> FileIdentity | None:
-        """The identity of a regular file, by one look at it; None where nothing is there."""
+        """Return the identity of a regular file; None if it does not exist."""
         parts = self.split(relative)
         with explained(relative, self.path):
             try:
@@ -131,32 +131,33 @@ class Root:
         return identity_of(found)
 
     def read(self, relative: str, *, max_bytes: int, links: Links = Links.NONE, single_link: bool = False) -> FileRead:
-        """Read a regular file whole; one larger than `max_bytes` is an error, never cut."""
+        """Read a complete regular file; raise `TooLarge` if it is larger than `max_bytes`."""
         parts = self.split(relative)
         with explained(relative, self.path), self._opened(parts, _READ, links) as descriptor:
             found = os.fstat(descriptor)
             require_regular(found, relative, self.path, single_link=single_link)
-            # The size is a claim: a file in /proc says 0 and a growing one outruns it.
+            # The reported size is not reliable: it is 0 in /proc, and a file may grow.
             data = b"" if found.st_size > max_bytes else read_up_to(descriptor, max_bytes + 1, found.st_size)
         if found.st_size > max_bytes or len(data) > max_bytes:
             raise TooLarge(f"'{relative}' in {self.path} is larger than {max_bytes:,} bytes. Shorten or split it.")
         return FileRead(data, identity_of(found), found.st_nlink)
 
     def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> None:
-        """Put `data` in the place of a file, whole or not at all; missing folders are made.
+        """Replace a file atomically; missing folders are created.
 
-        An existing file keeps its permissions; `mode` is for a new one. With `exclusive` an existing file is an error.
+        An existing file keeps its permissions; `mode` applies to a new one. With `exclusive`, an existing file is an
+        error.
         """
         with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
             if exclusive and stat_if_there(folder, name) is not None:
-                raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was left as it is.")
+                raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was not changed.")
             found = require_writable(folder, name, relative, self.path)
             if found is not None:
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             replace_file(folder, name, data, mode, exclusive=exclusive)
 
     def check_write(self, relative: str) -> None:
-        """Raise where `write` would refuse the path as it stands now; nothing is changed."""
+        """Raise if `write` would refuse the path in its current state; nothing is changed."""
         parts = self.split(relative)
         with explained(relative, self.path):
             for depth in range(len(parts), 0, -1):
@@ -168,13 +169,13 @@ class Root:
                             refuse_shadow(folder, name, relative, self.path)
                         return
                 except FileNotFoundError:
-                    continue  # `write` would make the folder; what counts is where the first new one stands
-        raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
+                    continue  # `write` would create the folder; the parent of the first new one is checked
+        raise NotRegular(f"'{relative}' is the folder {self.path} itself. Use a path inside it.")
 
     def append(self, relative: str, data: bytes, *, sync: bool = True) -> None:
-        """Add `data` to the end of a file; what could not be added whole is taken back.
+        """Append `data` to a file; an incomplete write is removed.
 
-        One writer at a time: taking back would also take what another wrote meanwhile.
+        Only one writer at a time: removing an incomplete write would also remove concurrent writes.
         """
         with explained(relative, self.path), self._appendable(relative) as descriptor:
             found = os.fstat(descriptor)
@@ -188,7 +189,7 @@ class Root:
                 raise
 
     def entries(self, relative: str = ".") -> list[FolderEntry]:
-        """What a folder holds, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         parts = self.split(relative)
         with (
             explained(relative, self.path),
@@ -199,9 +200,9 @@ class Root:
         return sorted(found, key=lambda entry: entry.name)
 
     def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, FolderEntry]]:
-        """Everything beneath a folder with its path, depth first in order of name; no link is followed.
+        """Yield everything below a folder with its path, depth first, sorted by name; links are not followed.
 
-        A folder that cannot be listed, or is gone by the time its turn comes, is passed over.
+        Folders that cannot be listed or no longer exist are skipped.
         """
         start = "/".join(self.split(relative))
         waiting = [(f"{start}/" if start else "", entry) for entry in reversed(self.entries(relative))]
@@ -220,12 +221,12 @@ class Root:
                     waiting.extend((f"{path}/", below) for below in reversed(self.entries(path)))
 
     def make_dir(self, relative: str) -> None:
-        """Make a private folder and the ones above it; one that is there stays as it is."""
+        """Create a private folder and its missing parents; an existing folder is not changed."""
         with explained(relative, self.path):
             os.close(self._open_folder(self.split(relative), relative, create=True))
 
     def remove(self, relative: str) -> None:
-        """Remove a file, a link (not what it points to) or an empty folder."""
+        """Remove a file, a link (not its target) or an empty folder."""
         with explained(relative, self.path), self._parent(relative) as (folder, name):
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 os.rmdir(name, dir_fd=folder)
@@ -234,7 +235,7 @@ class Root:
             sync_folder(folder)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or folder another name; an existing one is never replaced."""
+        """Rename a file or folder; an existing file or folder is never replaced."""
         with explained(old, self.path), self._parent(old) as (source, old_name):
             os.stat(old_name, dir_fd=source, follow_symlinks=False)
             with explained(new, self.path), self._parent(new, create=True) as (target, new_name):
@@ -245,7 +246,7 @@ class Root:
             sync_folder(source)
 
     def find_shadowed(self, relative: str) -> str | None:
-        """Another spelling of the path's last name that exists beside it, as `SOUL.md` does for `soul.MD`."""
+        """Return a similar spelling of the path's last name that exists, such as `SOUL.md` for `soul.MD`."""
         with explained(relative, self.path):
             try:
                 with self._parent(relative) as (folder, name):
@@ -254,13 +255,13 @@ class Root:
                 return None
 
     def split(self, relative: str) -> tuple[str, ...]:
-        """The names of a path inside this folder; raises where it cannot stay inside or leads to a closed place."""
+        """Return the components of a path; raise if it leads outside of this folder or to a denied place."""
         parts = split_path(relative)
         refuse_denied(parts, self._closed, relative)
         return parts
 
     def reaches(self, relative: str) -> bool:
-        """Whether a path stays inside this folder and leads to no closed place."""
+        """Return whether a path is inside this folder and not denied."""
         try:
             self.split(relative)
         except StorageError:
@@ -284,7 +285,7 @@ class Root:
     @contextmanager
     def _opened(self, parts: Sequence[str], flags: int, links: Links = Links.NONE) -> Iterator[int]:
         if self._closed:
-            links = Links.NONE  # a link could lead from a place that is open to one that is not
+            links = Links.NONE  # a link could lead to a denied place
         descriptor = open_beneath(self._folder, parts, flags, links=links, resolver=self._resolver, anchor=self._anchor)
         try:
             yield descriptor
@@ -293,10 +294,10 @@ class Root:
 
     @contextmanager
     def _parent(self, relative: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder a path's last name stands in, and that name."""
+        """Open the parent folder of a path; yield its descriptor and the last name."""
         parts = self.split(relative)
         if not parts:
-            raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
+            raise NotRegular(f"'{relative}' is the folder {self.path} itself. Use a path inside it.")
         folder = self._open_folder(parts[:-1], relative, create=create)
         try:
             yield folder, parts[-1]
@@ -342,7 +343,7 @@ class Root:
 
 
 def require_writable(folder: int, name: str, relative: str, root: Path) -> os.stat_result | None:
-    """What a write would replace, None for a new file; raises where it may not be written."""
+    """Return the file that a write would replace (None for a new file); raise if it must not be written."""
     found = stat_if_there(folder, name)
     if found is None:
         refuse_shadow(folder, name, relative, root)
@@ -352,26 +353,26 @@ def require_writable(folder: int, name: str, relative: str, root: Path) -> os.st
 
 
 def require_regular(found: os.stat_result, relative: str, root: Path, *, single_link: bool = False) -> None:
-    """Refuse links, folders and devices, and where `single_link` is wanted, files with further names."""
+    """Refuse links, folders and devices, and with `single_link`, files with several hard links."""
     if stat.S_ISLNK(found.st_mode):
         raise LinkRefused(f"'{relative}' in {root} is a symbolic link. Use the real file.")
     if not stat.S_ISREG(found.st_mode):
         raise NotRegular(f"'{relative}' in {root} is a {kind_of(found.st_mode)}, not a regular file.")
     if single_link and found.st_nlink > 1:
-        raise HardLinked(f"'{relative}' in {root} has {found.st_nlink} hard links. Replace it by a copy of its own.")
+        raise HardLinked(f"'{relative}' in {root} has {found.st_nlink} hard links. Replace it with a copy.")
 
 
 def refuse_shadow(folder: int, name: str, relative: str, root: Path, *, besides: str | None = None) -> None:
-    """Refuse a new name that a person would take for one that is there."""
+    """Refuse a new name that looks like an existing one to a person."""
     other = find_other_spelling(folder, name)
     if other is not None and other != besides:
         raise ShadowedName(
-            f"'{relative}' would stand beside '{other}' in {root} and differ only in spelling. Use '{other}'."
+            f"'{relative}' differs from the existing '{other}' in {root} only in spelling. Use '{other}'."
         )
 
 
 class ReadOnlyRoot(Root):
-    """A root whose files nobody changes through it, whatever the file system would allow."""
+    """A root that refuses changes, regardless of the file system's permissions."""
 
     def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> NoReturn:
         self._refuse(relative)

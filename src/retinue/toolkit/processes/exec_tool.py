@@ -97,16 +97,16 @@ def exec_tool(
 
 def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
     """Return whether a call's command must run in a sandbox: the session is sandboxed and not elevated."""
-    return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
+    return context.elevated is Elevation.OFF and sandboxes.decide(context.session).confined
 
 
 def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox:
     """Return the sandbox that a call's command must run in; selects a backend on first use."""
     try:
-        confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
+        confinement = sandboxes.confinement_of(context.session, tuple(root.path for root in context.readable))
         inside = context.root.path / locate_in_workspace(context.root, workdir)
         below = locate_in_workspace(context.workspace, str(inside))
-        return sandboxes.enclose(confinement, context.session, below, _restricted_folder(context, confinement))
+        return sandboxes.with_backend(confinement, context.session, below, _restricted_folder(context, confinement))
     except SandboxUnavailable as error:
         raise ToolFailed(str(error)) from error
 

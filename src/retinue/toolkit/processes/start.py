@@ -38,8 +38,8 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
         for step in launch.steps
     ]
     wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
-    with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as door:
-        sandbox = _describe_sandbox(wrapping, door)
+    with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as proxy_socket:
+        sandbox = _describe_sandbox(wrapping, proxy_socket)
         json.dump({"steps": steps, "grace": grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
         plan.seek(0)
         numbers = plan.fileno(), folder
@@ -50,7 +50,7 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
             stderr=STDOUT,
             env=launch.environment,
             start_new_session=True,
-            pass_fds=numbers if door is None else (*numbers, door.fileno()),
+            pass_fds=numbers if proxy_socket is None else (*numbers, proxy_socket.fileno()),
         )
 
 
@@ -75,12 +75,12 @@ def _open_proxy_socket(
     tasks.start_soon(serve_network, ours, rules)
 
 
-def _describe_sandbox(wrapping: LaunchPlan | None, door: socket.socket | None) -> dict[str, object] | None:
+def _describe_sandbox(wrapping: LaunchPlan | None, proxy_socket: socket.socket | None) -> dict[str, object] | None:
     if wrapping is None:
         return None
     package = Path(retinue.__file__).parent.parent
-    number = None if door is None else door.fileno()
-    return {"package": str(package), "wrapping": wrapping.plan(), "door": number}
+    number = None if proxy_socket is None else proxy_socket.fileno()
+    return {"package": str(package), "wrapping": wrapping.plan(), "proxy_socket": number}
 
 
 def kill_session(leader: int) -> None:

@@ -7,8 +7,8 @@ SIGTERM, or when the parent dies, all descendants get SIGTERM and then SIGKILL.
 The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between SIGTERM and
 SIGKILL, `parent` the process that must stay alive. The redirections of a program are `[stream, target]` pairs that are
 applied in order; no target means the null device. A step without redirections has an empty list. If programs are
-sandboxed, `sandbox` has the `wrapping` to start them with, the `package` folder that contains its code, and the `door`,
-a socket to the network proxy.
+sandboxed, `sandbox` has the `wrapping` to start them with, the `package` folder that contains its code, and the
+`proxy_socket`, a socket to the network proxy.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def open_gate(sandbox: Mapping[str, Any]) -> None:
     sys.path.append(sandbox["package"])
     from retinue.sandbox.launch import Launcher
 
-    gate = Launcher(sandbox["wrapping"], _spawn, sandbox["door"])
+    gate = Launcher(sandbox["wrapping"], _spawn, sandbox["proxy_socket"])
     _GATES.append(gate)
     if gate.processes is not None:
         most = gate.processes

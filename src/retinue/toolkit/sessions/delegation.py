@@ -11,11 +11,12 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
+from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
-class Asker(Struct, frozen=True):
-    """The session that uses a tool, whether its turn has the owner's rights, and whether it read text from outside."""
+class CallingSession(Struct, frozen=True):
+    """The session that calls a tool, whether it is a turn of the owner, and whether it read untrusted text."""
 
     session: SessionKey
     owner: bool
@@ -62,63 +63,68 @@ class AgentsListArguments(Arguments):
 
 
 class ToolAnswer(Struct, frozen=True):
-    """What an agent is told, and whether any of it rests on text from outside."""
+    """The result for the agent, and whether it depends on untrusted text."""
 
     facts: dict[str, Any] | list[dict[str, Any]]
     foreign: bool = False
 
 
-class Company(Protocol):
-    """The others of a home, as one session may see them; every method raises `UsageError` for what may not be."""
+class SessionAccess(Protocol):
+    """Access of one session to other sessions and agents; every method raises `UsageError` if it is not allowed."""
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer: ...
+    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer: ...
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer: ...
+    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer: ...
 
-    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer: ...
+    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer: ...
 
-    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer: ...
+    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer: ...
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer: ...
+    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer: ...
 
-    async def agents(self, asker: Asker) -> ToolAnswer: ...
-
-
-OpenCompany = Callable[[], Company]
-"""The company, once the runtime is open."""
+    async def agents(self, asker: CallingSession) -> ToolAnswer: ...
 
 
-def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
-    """All tools of this family."""
+OpenSessionAccess = Callable[[], SessionAccess]
+"""Returns the service after the runtime has been opened."""
 
-    async def tell(asked: Awaitable[ToolAnswer]) -> ToolOutput:
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the tools for sub-agents and other sessions."""
+    return make_session_tools(parts.services.session_access)
+
+
+def make_session_tools(access: OpenSessionAccess) -> tuple[Tool[Any], ...]:
+    """Make all tools of this family."""
+
+    async def output(pending: Awaitable[ToolAnswer]) -> ToolOutput:
         try:
-            told = await asked
+            answer = await pending
         except UsageError as error:
             raise ToolFailed(str(error)) from error
-        trust = Trust.UNTRUSTED if told.foreign else Trust.AGENT
-        return ToolOutput.of(json.dumps(told.facts, ensure_ascii=False, indent=1), trust=trust)
+        trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
+        return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
-    def asker(context: ToolContext) -> Asker:
-        return Asker(context.session, context.owner, context.tainted)
+    def asker(context: ToolContext) -> CallingSession:
+        return CallingSession(context.session, context.owner, context.tainted)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().spawn(asker(context), arguments))
+        return await output(access().spawn(asker(context), arguments))
 
     async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().look_after(asker(context), arguments))
+        return await output(access().look_after(asker(context), arguments))
 
     async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().sessions(asker(context), arguments.limit))
+        return await output(access().sessions(asker(context), arguments.limit))
 
     async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().history(asker(context), arguments.session, arguments.limit))
+        return await output(access().history(asker(context), arguments.session, arguments.limit))
 
     async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().send(asker(context), arguments))
+        return await output(access().send(asker(context), arguments))
 
     async def agents(arguments: AgentsListArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().agents(asker(context)))
+        return await output(access().agents(asker(context)))
 
     return (
         Tool(

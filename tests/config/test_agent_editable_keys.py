@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.config.delegated import ALLOWED, check_change
+from retinue.config.agent_editable_keys import ALLOWED, check_change
 from retinue.config.keypath import parse_path
 from retinue.config.keys import every_key, require_key
 from retinue.config.schema import Config

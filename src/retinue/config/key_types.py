@@ -1,4 +1,4 @@
-"""What may stand at one place of the configuration, read off a type annotation."""
+"""The types of keys, derived from type annotations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retinue.structs.describe import arms_of, describe
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The ways on from a place: into an object's keys, a list's items, a map's values."""
+    """What a value can contain: the keys of an object, the items of a list, the values of a map."""
 
     sections: tuple[type[Settings], ...]
     items: Any
@@ -25,12 +25,12 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether nothing below this place has a name of its own."""
+        """Whether the value contains no declared keys."""
         return not self.sections and not any(_holds_sections(below) for below in (self.items, self.values))
 
 
 def shape_of(hint: Any, limits: Mapping[str, Any] | None = None) -> Shape:
-    """The shape that a type and the limits of its key describe."""
+    """Return the shape for a type and the limits of its key."""
     arms = [arm for arm in arms_of(hint) if arm is not NoneType]
     lists = [get_args(arm)[0] for arm in arms if get_origin(arm) in (list, tuple, set)]
     maps = [get_args(arm)[1] for arm in arms if get_origin(arm) is dict]

@@ -1,4 +1,4 @@
-"""Which keys hold secrets, and how a configuration is shown without them."""
+"""Configuration keys that hold secrets, and their redaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAPS_OF_SECRETS = ("env", "vars", "headers")
 
 
 def is_secret(path: Sequence[Segment]) -> bool:
-    """Whether the value at a path must not be shown."""
+    """Return whether the value at a path is a secret."""
     names = [segment for segment in path if isinstance(segment, str)]
     if not names:
         return False
@@ -26,7 +26,7 @@ def is_secret(path: Sequence[Segment]) -> bool:
 
 
 def redact(value: Any, path: Sequence[Segment] = ()) -> Any:
-    """A plain value with every secret text in it replaced; references to secrets stay, they tell nothing."""
+    """Return a plain value with every secret replaced; references to secrets are kept."""
     if isinstance(value, dict):
         return {name: redact(below, (*path, name)) for name, below in value.items()}
     if isinstance(value, list):

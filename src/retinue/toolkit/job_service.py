@@ -1,4 +1,4 @@
-"""What the cron tool needs of whoever keeps the jobs."""
+"""The job service that the cron tool uses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from retinue.core.keys import AgentId
 Listed = list[dict[str, Any]]
 
 
-class JobDesk(Protocol):
-    """An agent's own jobs; every method raises `UsageError` for what is wrong or not there."""
+class JobService(Protocol):
+    """The jobs of an agent; every method raises `UsageError` for invalid or unknown jobs."""
 
     def list(self, agent: AgentId) -> Listed: ...
 
@@ -22,11 +22,11 @@ class JobDesk(Protocol):
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]: ...
 
     def run(self, agent: AgentId, job: str) -> dict[str, Any]:
-        """Let a job run soon, besides its schedule."""
+        """Run a job soon, in addition to its schedule."""
         ...
 
     def wake(self, agent: AgentId, text: str, mode: Literal["now", "next-heartbeat"]) -> dict[str, Any]:
-        """Tell an agent something in its main session, soon or with its next heartbeat."""
+        """Add an event to the agent's main session, processed now or with its next heartbeat."""
         ...
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]: ...
@@ -34,5 +34,5 @@ class JobDesk(Protocol):
     def runs(self, agent: AgentId, job: str) -> Listed: ...
 
 
-OpenJobs = Callable[[], JobDesk]
-"""The desk, once the runtime is open."""
+OpenJobs = Callable[[], JobService]
+"""Returns the service after the runtime has been opened."""

@@ -1,8 +1,7 @@
-"""Which part of the configuration an agent may change.
+"""The configuration keys that an agent may edit.
 
-A list of what is allowed, because a list of what is forbidden is one name short sooner or later: rights, confinement,
-credentials, endpoints, plugins, hooks, routing and the gateway's own door are not on it, and so neither is anything
-that contains them.
+This is an allowlist, because a denylist would miss new keys. It contains neither permissions, sandboxes, credentials,
+endpoints, plugins, hooks, routing and access to the gateway, nor sections that contain them.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ ALLOWED: tuple[str, ...] = (
     "logging.consoleLevel",
     "logging.consoleStyle",
 )
-"""Keys that an agent may change, with everything under them; `[0]` stands for any item."""
+"""Keys that an agent may edit, including everything below them; `[0]` means any item."""
 
 _PATTERNS = tuple(parse_path(key) for key in ALLOWED)
 
 
 def check_change(key: str, value: Any) -> None:
-    """Raise `UsageError` where an agent may not give a key this value."""
+    """Raise `UsageError` if an agent may not set a key to this value."""
     path = parse_path(key)
     require_key(Config, path)
     if not any(_is_within(path, pattern) for pattern in _PATTERNS):
-        raise UsageError(f"'{key}' is the owner's to change: `retinue config set {key} …`.")
+        raise UsageError(f"Only the owner can change '{key}', with `retinue config set {key} …`.")
     if any(text.lstrip().startswith("$") or "${" in text for text in _texts(value)):
-        raise UsageError(f"The value for '{key}' refers to something else with '$', which only the owner may write.")
+        raise UsageError(f"The value for '{key}' contains a reference with '$', which only the owner may write.")
 
 
 def _is_within(path: Sequence[Segment], pattern: Sequence[Segment]) -> bool:
