@@ -79,9 +79,12 @@ def test_the_layers_list_every_package() -> None:
     assert sorted(listed) == sorted(present)
 
 
-def test_the_text_names_paths_that_exist() -> None:
-    named = {text for text in IN_CODE.findall(PAGE.read_text()) if re.fullmatch(r"[\w.-]+(/[\w.-]+)+", text)}
-    assert [text for text in sorted(named) if not ((SOURCE / text).exists() or (ROOT / text).exists())] == []
+@pytest.mark.parametrize("page", [PAGE, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_the_text_names_paths_that_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    paths = sorted({name for name in IN_CODE.findall(text) if re.fullmatch(r"[\w-]+/[\w./-]*", name)})
+    assert len(paths) >= 10
+    assert [path for path in paths if not any((folder / path).exists() for folder in (SOURCE, ROOT, page.parent))] == []
 
 
 def expected_stack() -> list[PathRow]:
