@@ -299,7 +299,7 @@ async def test_a_session_kept_to_a_folder_sees_no_more_of_the_workspace(bench: B
     assert not (bench.workspace / "team" / "made").exists()
     assert ("new" in wrote.splitlines()) is (access == "rw")
     assert deeper == str(part)
-    assert "kept to team/part" in bench.asked[0].detail
+    assert "restricted to team/part" in bench.asked[0].detail
 
 
 async def test_without_access_a_session_kept_to_a_folder_sees_its_stand_in_alone(bench: Bench) -> None:

@@ -102,7 +102,7 @@ async def test_no_file_tool_changes_a_control_file(
     for spelling in (path, f"./x/../{path}", str(user / path)):
         for name, arguments in attempts(spelling):
             told = await failure(tools[name], context, **arguments)
-            assert "control file" in told or "closed" in told
+            assert "control file" in told or "access is denied" in told
     assert everything(user) == before
 
 
@@ -113,9 +113,9 @@ async def test_nor_one_that_exists_and_none_is_read(
     (user / "state" / "credentials" / "key").write_text("a")
     (user / "free.txt").write_text("a\n")
     for name, arguments in attempts("state/credentials/key"):
-        assert "closed" in await failure(tools[name], context, **arguments)
-    assert "closed" in await failure(tools["read"], context, path="state/credentials/key")
-    assert "closed" in await failure(tools["read"], context, path=str(user / "state/credentials/key"))
+        assert "access is denied" in await failure(tools[name], context, **arguments)
+    assert "access is denied" in await failure(tools["read"], context, path="state/credentials/key")
+    assert "access is denied" in await failure(tools["read"], context, path=str(user / "state/credentials/key"))
 
 
 async def test_a_file_of_another_spelling_shadows_nothing(
@@ -140,7 +140,7 @@ async def test_outside_the_workspace_is_reached_only_where_that_is_open(
     assert Path(path).read_text() == "c\n"
     with Root.open(Path("/"), closed=[Path("/proc")]) as machine:
         beyond = replace(context, outside=machine)
-        assert "closed" in await failure(tools["read"], beyond, path="/proc/self/environ")
+        assert "access is denied" in await failure(tools["read"], beyond, path="/proc/self/environ")
 
 
 async def test_nor_what_the_code_of_a_hook_may_load(
@@ -273,7 +273,7 @@ async def test_a_rule_for_a_program_is_none_for_a_wrapper_that_anybody_made(
 
 async def test_no_command_runs_in_a_closed_folder(parts: ToolParts, context: ToolContext) -> None:
     [tool] = exec_tool.make_tools(parts)
-    assert "closed" in await failure(tool, context, command="ls", workdir="state")
+    assert "access is denied" in await failure(tool, context, command="ls", workdir="state")
 
 
 @pytest.mark.parametrize("name", ["write", "edit", "apply_patch"])
