@@ -129,7 +129,7 @@ def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(home: Path, tmp_pat
         configure(home, port)
         with chat(home) as child:
             child.sendintr()
-            child.expect("Type /quit to leave")
+            child.expect("Type /quit to exit")
             child.expect(PROMPT)
             child.sendcontrol("d")
             child.expect(pexpect.EOF)

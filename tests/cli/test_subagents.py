@@ -99,7 +99,7 @@ def test_who_leaves_is_told_what_was_interrupted_and_the_next_turn_goes_on(
         wait_for(process, "waiting for 1 sub-agent")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
-    assert "a sub-agent is interrupted; the next turn of this session, or the gateway, goes on" in err
+    assert "a sub-agent is interrupted; the next turn of this session, or the gateway, resumes the work" in err
     assert [child["state"] for child in children(home)] == ["running"]
     portal.call(model.gate.set)
     with start_agent(home) as process:
@@ -122,4 +122,4 @@ def test_a_chat_shows_what_came_of_a_sub_agent_and_what_is_left(
         while children(home)[0]["startedAt"] is None:
             assert time.monotonic() < deadline
         child.sendline("/quit")
-        child.expect("A sub-agent is interrupted and will go on")
+        child.expect("A sub-agent is interrupted and will resume")

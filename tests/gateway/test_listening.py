@@ -16,6 +16,7 @@ ASK = """
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
 from retinue.gateway.listening import choose_host, listen
+from retinue.structs.decode import decode
 
 try:
     host = choose_host(decode(GatewaySettings, {"bind": "tailnet"}))

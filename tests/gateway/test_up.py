@@ -18,7 +18,7 @@ from tests.gateway.conftest import PATIENCE, Hall
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 INVITATION = r"in a browser: (http://\S+)\s+\(sign in with ([A-Z0-9]{4}-[A-Z0-9]{4});"
-NO_MORE_CODES = r"in a browser: (http://\S+)\s+\(no new code: 20 codes wait"
+NO_MORE_CODES = r"in a browser: (http://\S+)\s+\(no new code: There are 20 unused codes"
 
 
 async def test_up_tells_where_the_page_is_and_how_to_sign_in(quiet_hall: Hall) -> None:
@@ -68,7 +68,7 @@ async def test_a_gateway_in_a_terminal_shows_what_it_does(quiet_hall: Hall, styl
         try:
             running.expect(f"{shown} listens on http://")
             running.sendintr()
-            running.expect(f"{shown} ends: it received SIGINT")
+            running.expect(f"{shown} is shutting down: it received SIGINT")
             running.expect(pexpect.EOF)
         finally:
             running.close(force=True)

@@ -71,8 +71,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Path) -> Path
 
 
 @pytest.fixture
-def room(paths: Path) -> Iterator[AgentWorkspace]:
-    foundation = load_home(HomePaths(paths))
+def room(home: Path) -> Iterator[AgentWorkspace]:
+    foundation = load_home(HomePaths(home))
     with open_workspace(foundation, foundation.agent_id(None)) as opened:
         yield opened
 
@@ -123,7 +123,7 @@ async def test_what_changes_is_followed_and_nothing_is_downloaded(room: AgentWor
     assert modes == {0}
 
 
-async def test_agents_do_not_see_each_others_notes(paths: Path, room: AgentWorkspace) -> None:
+async def test_agents_do_not_see_each_others_notes(home: Path, room: AgentWorkspace) -> None:
     foundation = room.home
     other_notes = foundation.paths.workspace_of(AgentId("other"))
     other_notes.mkdir()
