@@ -261,7 +261,8 @@ async def test_a_person_looks_after_sub_agents_by_a_command(tmp_path: Path, mode
         assert await scene.say("/subagents") == "This conversation has no sub-agents."
         assert await scene.say("What is the answer?") == "I handed it on."
         await scene.until(lambda: "My sub-agent found 42." in scene.said())
-        (child,) = scene.subagents.store.all()
+        # The answer is in the transcript before its turn ends, and the result counts as read only then.
+        child = await scene.told(scene.subagents.store.all()[0])
         assert await scene.say("/subagents") == f"{child.run[:8]}  completed  search"
         assert await scene.say(f"/subagents log {child.run[:8]}") == "completed\n\nThe answer is 42."
         assert await scene.say(f"/subagents cancel {child.run}") == "It had already ended."
