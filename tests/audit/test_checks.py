@@ -30,7 +30,7 @@ from retinue.core.model import Failure
 from retinue.providers.credentials.cooldown import Cooldown
 from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
-from retinue.sessions.upkeep.check import CheckReport
+from retinue.sessions.check import CheckReport
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 

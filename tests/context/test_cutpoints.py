@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.cutpoints import MIN_WORTH, plan_cut, safe_cuts
+from retinue.context.compaction import MIN_WORTH, plan_cut, safe_cuts
 from retinue.context.measure import estimate
 from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage, Message, UserMessage, said

@@ -20,9 +20,9 @@ from retinue.context.engine import (
     CompactRequest,
     ContextEngine,
     DefaultEngine,
+    FallbackEngine,
     History,
 )
-from retinue.context.fallback import FallbackEngine
 from retinue.context.measure import estimate
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.context.summary_check import HEADINGS

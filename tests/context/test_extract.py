@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.extract import MAX_LINE_CHARS, ExtractedNotes, Topic, extract_notes
+from retinue.context.extract_notes import MAX_LINE_CHARS, ExtractedNotes, Topic, extract_notes
 from retinue.context.measure import authored_text
 from retinue.core.messages import Message, ToolResult, UserMessage, said
 from retinue.core.trust import Trust

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.context.rules_reminder import MAX_CHARS, agents_sections
+from retinue.context.compaction import MAX_CHARS, agents_sections
 
 AGENTS = """\
 # How you work

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, SummaryLimits
-from retinue.context.cutpoints import CutPlan, plan_cut, summary_message
+from retinue.context.compaction import (
+    CompactionRefused,
+    CutPlan,
+    RefusalReason,
+    Summarise,
+    SummaryLimits,
+    plan_cut,
+    summary_message,
+)
 from retinue.context.measure import estimate
 from retinue.context.settings import CompactionSettings, QualityGuard
 from retinue.context.summary import Summary, model_text, summarise

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.identifiers import MAX_IDENTIFIERS, contains_identifier, find_identifiers
-from retinue.context.summary_check import HEADINGS, check_summary, required_identifiers
+from retinue.context.summary_check import (
+    HEADINGS,
+    MAX_IDENTIFIERS,
+    check_summary,
+    contains_identifier,
+    find_identifiers,
+    required_identifiers,
+)
 from retinue.core.messages import Message, said
 from tests.context.builders import answers, calls, gives, words
 from tests.examples import examples

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from retinue.context.compaction import agents_sections
 from retinue.context.prompt.build import build_turn_block
 from retinue.context.prompt.inputs import RecalledPassage, TurnInputs
-from retinue.context.rules_reminder import agents_sections
 from retinue.context.summary_check import check_summary
 from retinue.core.markdown import fence_after, read_heading
 from retinue.core.messages import said
-from retinue.memory.sync.chunking import chunk_text
+from retinue.memory.scan import chunk_text
 
 
 @pytest.mark.parametrize(

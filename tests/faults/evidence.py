@@ -12,8 +12,8 @@ from retinue.core.keys import DEFAULT_AGENT, RunId
 from retinue.core.messages import ToolResult, UserMessage
 from retinue.dispatch.inbox import Inbox
 from retinue.sessions.entries import CallStarted, MessageAdded, TranscriptEntry
-from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import read_whole
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
 from tests.faults.server import TASK

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import SystemClock
-from retinue.sessions.jsonl.tail import HEADER_LIMIT
-from retinue.sessions.transcript import EntryStamps, Transcript
+from retinue.sessions.transcript import HEADER_LIMIT, EntryStamps, Transcript
 from tests.faults.opener import LAST, make_long_session
 
 pytestmark = pytest.mark.slow

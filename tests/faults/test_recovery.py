@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 from msgspec.structs import replace
 
-from retinue.context.cutpoints import CutPlan  # noqa: F401
+from retinue.context.compaction import CutPlan  # noqa: F401
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import StorageError

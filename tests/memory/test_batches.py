@@ -10,11 +10,11 @@ import pytest
 
 from retinue.core.clock import Clock, SystemClock
 from retinue.memory.backend import SyncReport
+from retinue.memory.embed_texts import MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, BatchUse, next_pause
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes
 from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.store.sqlite import SqliteStore
-from retinue.memory.sync.batches import MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, BatchUse, next_pause
 from retinue.providers.embeddings.batches import BatchLimits, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 from retinue.runtime.memory.notebook import make_embedders

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.memory.sync.chunking import chunk_text, text_weight
+from retinue.memory.scan import chunk_text, text_weight
 
 LINES = st.lists(st.text(alphabet="ab 世\t#`", max_size=60), max_size=60)
 

@@ -16,7 +16,7 @@ from retinue.cli.workspace import init
 from retinue.core.clock import SystemClock
 from retinue.core.errors import OutsideRoot
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.memory.sync.batches import MIN_BATCH_TEXTS
+from retinue.memory.embed_texts import MIN_BATCH_TEXTS
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 from tests.memory.batchserver import BatchServer

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retinue.memory.embedding import BuiltInEmbedder, embed_checked, normalise
-from retinue.memory.errors import EmbeddingFailed
+from retinue.memory.embedding import BuiltInEmbedder, EmbeddingFailed, embed_checked, normalise
 from retinue.memory.store.protocol import Vector
 
 pytestmark = pytest.mark.anyio

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from retinue.core.trust import Trust
 from retinue.memory.embedding import BuiltInEmbedder
-from retinue.memory.errors import IndexDamaged
 from retinue.memory.index import MemoryIndex
 from retinue.memory.search.rules import SearchRules, SearchWeights, with_limits
 from retinue.memory.settings import ChunkingSettings
-from retinue.memory.store.protocol import Vector
+from retinue.memory.store.protocol import IndexDamaged, Vector
 from tests.memory.conftest import OpenIndex, WriteNote
 from tests.memory.test_embedding import Fixed
 

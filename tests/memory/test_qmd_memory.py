@@ -16,13 +16,13 @@ from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot
 from retinue.core.trust import Trust
+from retinue.memory.embed_texts import BatchUse
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections
 from retinue.memory.qmd.memory import MAX_FAILURES, PAUSE_SECONDS
-from retinue.memory.qmd.messages import query_by_meaning, query_for_all, query_for_any
+from retinue.memory.qmd.results import query_by_meaning, query_for_all, query_for_any
 from retinue.memory.search.query import parse_query
 from retinue.memory.search.rules import with_limits
-from retinue.memory.sync.batches import BatchUse
 from retinue.storage.files import Root
 from retinue.testing.clock import FrozenClock
 from tests.memory.conftest import OpenIndex, WriteNote

@@ -8,9 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.memory.errors import QmdFailed
-from retinue.memory.qmd.messages import QmdMatch, UpdateCounts, parse_counts, parse_matches
-from retinue.memory.qmd.program import QmdProgram
+from retinue.memory.qmd.program import QmdFailed, QmdProgram
+from retinue.memory.qmd.results import QmdMatch, UpdateCounts, parse_counts, parse_matches
 from tests.memory.stand_in import HANG, StandIn, make_folders
 
 pytestmark = pytest.mark.anyio

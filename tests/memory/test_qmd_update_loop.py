@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
-from retinue.memory.qmd import update_loop as cycles
+from retinue.memory import background as cycles
+from retinue.memory.background import run_qmd_updates
 from retinue.memory.qmd.memory import QmdMemory
-from retinue.memory.qmd.update_loop import run_qmd_updates
 from retinue.memory.settings import QmdUpdate, SyncSettings
 from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
 from retinue.runtime.agents.records import open_sessions

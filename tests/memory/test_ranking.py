@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.trust import Trust
-from retinue.memory.search.fusion import (
+from retinue.memory.search.hybrid import (
     DECAY_FLOOR,
-    ScoreParts,
     age_decay,
     diversify,
     reciprocal_ranks,
@@ -20,9 +19,16 @@ from retinue.memory.search.fusion import (
 )
 from retinue.memory.search.lexical import TermMatch, weigh_lines, weigh_terms
 from retinue.memory.search.query import parse_query
-from retinue.memory.search.ranking import ScoredChunk, build_hits, sort_by_score
+from retinue.memory.search.ranking import (
+    ScoredChunk,
+    ScoredLine,
+    ScoreParts,
+    build_hits,
+    cut_snippet,
+    sort_by_score,
+    split_long_line,
+)
 from retinue.memory.search.rules import SearchLimits, SearchWeights
-from retinue.memory.search.snippets import ScoredLine, cut_snippet, split_long_line
 from retinue.memory.search.words import Stemmer
 from retinue.memory.store.protocol import IndexTotals, Source, StoredChunk
 

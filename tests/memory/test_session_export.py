@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
+from retinue.memory.background import watch_notes
 from retinue.memory.search.rules import may_search, should_cite
+from retinue.memory.session_export import TranscriptFacts, export_sessions, is_due
 from retinue.memory.settings import ScopeSettings, SyncSessions
-from retinue.memory.sync.session_export import TranscriptFacts, export_sessions, is_due
-from retinue.memory.sync.watch import watch_notes
 from retinue.storage.files import Root
 from retinue.structs.decode import decode
 from tests.memory.conftest import OpenIndex, WriteNote

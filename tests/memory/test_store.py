@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from retinue.core.trust import Trust
 from retinue.memory.embedding import normalise
-from retinue.memory.errors import IndexTooNew
-from retinue.memory.store.protocol import FileRecord, IndexIdentity, IndexStore, IndexTotals, NewChunk, Vector
+from retinue.memory.store.protocol import (
+    FileRecord,
+    IndexIdentity,
+    IndexStore,
+    IndexTooNew,
+    IndexTotals,
+    NewChunk,
+    Vector,
+)
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.memory.store.vectors import SignTable, _closest, encode_lines, line_cosines, sign_bits
 

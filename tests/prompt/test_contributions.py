@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from retinue.context.prompt.build import SESSION as SESSION_SECTIONS
+from retinue.context.prompt.build import STABLE as STABLE_SECTIONS
 from retinue.context.prompt.build import build_system_prompt
 from retinue.context.prompt.contributions import contribution_for
 from retinue.context.prompt.inputs import OwnerDisplay, show_owners, tag_sender
-from retinue.context.prompt.sections import SESSION as SESSION_SECTIONS
-from retinue.context.prompt.sections import STABLE as STABLE_SECTIONS
 from retinue.core.errors import ConfigError
 from retinue.core.model import ModelInfo, ModelRef
 from tests.prompt.scenarios import SCENARIOS, SESSION, STABLE

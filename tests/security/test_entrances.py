@@ -22,9 +22,8 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.core.trust import Trust
 from retinue.memory.backend import SearchResult
-from retinue.memory.search.fusion import ScoreParts
-from retinue.memory.search.ranking import MemoryHit
-from retinue.memory.search.snippets import Excerpt
+from retinue.memory.notes import Excerpt
+from retinue.memory.search.ranking import MemoryHit, ScoreParts
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import find_injection_patterns

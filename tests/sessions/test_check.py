@@ -14,13 +14,11 @@ import pytest
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolCall
+from retinue.sessions.check import CheckReport, Remedy, TranscriptFault, apply_fixes, check_folder, check_transcript
 from retinue.sessions.entries import CallStarted, Interrupted
-from retinue.sessions.jsonl.lines import BLOCK
-from retinue.sessions.jsonl.scan import scan_lines
+from retinue.sessions.jsonl.lines import BLOCK, scan_lines
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
-from retinue.sessions.upkeep.check import CheckReport, Remedy, TranscriptFault, check_folder, check_transcript
-from retinue.sessions.upkeep.fix import apply_fixes
 from retinue.storage.files import LinkRefused
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
@@ -383,7 +381,7 @@ def test_scanning_gives_every_byte_in_bounded_pieces(tmp_path: Path, longest: in
 CHECK_IN_LITTLE_MEMORY = """
 import sys
 from pathlib import Path
-from retinue.sessions.upkeep.check import check_transcript
+from retinue.sessions.check import check_transcript
 checked = check_transcript(Path(sys.argv[1]))
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(checked.messages, checked.size, int(status["VmHWM"].split()[0]) // 1024)

@@ -21,9 +21,8 @@ from retinue.sessions.entries import (
     ThinkingChanged,
 )
 from retinue.sessions.export import export_json, export_markdown
-from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.repair import close_interrupted_turn
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.transcript import Transcript, read_whole
 from tests.sessions.builders import answer, result, stamps, start, texts, user
 
 

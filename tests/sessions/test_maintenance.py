@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.keys import AgentId, SessionId, SessionKey
-from retinue.sessions.session import Session
-from retinue.sessions.settings import MaintenanceSettings
-from retinue.sessions.store import SessionStore
-from retinue.sessions.upkeep.maintenance import (
+from retinue.sessions.maintenance import (
     RECENT,
     Archive,
     MaintenancePlan,
@@ -24,6 +21,9 @@ from retinue.sessions.upkeep.maintenance import (
     plan_maintenance,
     run_maintenance,
 )
+from retinue.sessions.session import Session
+from retinue.sessions.settings import MaintenanceSettings
+from retinue.sessions.store import SessionStore
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.structs.decode import DecodeError, decode

@@ -17,8 +17,8 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage, said
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
+from retinue.sessions.check import check_folder
 from retinue.sessions.entries import Compacted, MessageAdded, Noted
-from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.openclaw.importer import (
     ImportOutcome,
     ImportResult,
@@ -28,8 +28,7 @@ from retinue.sessions.openclaw.importer import (
 )
 from retinue.sessions.repair import repair
 from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import Transcript
-from retinue.sessions.upkeep.check import check_folder
+from retinue.sessions.transcript import Transcript, read_whole
 from tests.examples import examples
 from tests.sessions.builders import OBJECTS, TickingClock, stamps, texts
 

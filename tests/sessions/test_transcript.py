@@ -18,8 +18,7 @@ from retinue.core.messages import ToolCall
 from retinue.sessions.entries import Body, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import encode_line
 from retinue.sessions.jsonl.lines import BLOCK
-from retinue.sessions.jsonl.tail import read_whole
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.transcript import Transcript, read_whole
 from tests.sessions.builders import BODIES, START, answer, header, result, stamps, start, texts, user
 
 ROOT = Path(__file__).parents[2]

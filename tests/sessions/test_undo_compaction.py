@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from retinue.core.errors import SessionError
 from retinue.core.messages import ToolCall, Usage
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, ModelChanged, Noted, TranscriptEntry, Unknown
-from retinue.sessions.summarise_transcript import SummaryLog, summarise_transcript
+from retinue.sessions.index import SummaryLog, summarise_transcript
 from retinue.sessions.transcript import Transcript
-from retinue.sessions.upkeep.undo_compaction import RESTORED, plan_undo, undo_compactions
+from retinue.sessions.undo_compaction import RESTORED, plan_undo, undo_compactions
 from tests.examples import examples
 from tests.sessions.builders import answer, result, stamps, start, texts, user
 

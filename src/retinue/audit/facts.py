@@ -11,7 +11,7 @@ from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
 from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
-from retinue.sessions.upkeep.check import CheckReport
+from retinue.sessions.check import CheckReport
 from retinue.skills.discovery import Discovery
 from retinue.skills.library import CheckedSkill
 from retinue.storage.home_paths import HomePaths

@@ -57,7 +57,7 @@ def status(invocation: Invocation, agent: str | None) -> None:
 async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str, Any]:
     import anyio.to_thread
 
-    from retinue.memory.sync.scan import plan_sync
+    from retinue.memory.scan import plan_sync
     from retinue.runtime.memory.notebook import index_path
 
     found = await index.status()
@@ -106,7 +106,7 @@ def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     """Update the index."""
 
     async def bring(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
-        from retinue.memory.sync.batches import BatchUse
+        from retinue.memory.embed_texts import BatchUse
 
         with _Bar(invocation) as bar:
             report = await found.sync(force=force, use=BatchUse.WAIT, progress=bar.show)

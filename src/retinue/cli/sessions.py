@@ -216,7 +216,7 @@ def reset(invocation: Invocation, key: str, agent: str | None) -> None:
 
 
 def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[TranscriptEntry, ...]]:
-    from retinue.sessions.jsonl.tail import read_whole
+    from retinue.sessions.transcript import read_whole
 
     header, tree = read_whole(store.path_of(session.id))
     return header, tree.path

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from retinue.core.keys import AgentId, SessionKey
     from retinue.runtime.home import Home
+    from retinue.sessions.check import CheckedTranscript, CheckReport, TranscriptFinding
+    from retinue.sessions.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.sessions.openclaw.importer import ImportResult
-    from retinue.sessions.upkeep.check import CheckedTranscript, CheckReport, TranscriptFinding
-    from retinue.sessions.upkeep.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.storage.lease import SessionLease
 
 
@@ -75,7 +75,7 @@ async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: s
 @pass_invocation
 def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> None:
     """Undo the last compaction: the model receives the original messages again."""
-    from retinue.sessions.upkeep.undo_compaction import undo_compactions
+    from retinue.sessions.undo_compaction import undo_compactions
 
     home = invocation.load_home()
     session, store = find_session(invocation, home, key, agent)
@@ -166,8 +166,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.records import open_sessions
-    from retinue.sessions.upkeep.check import check_folder
-    from retinue.sessions.upkeep.fix import apply_fixes
+    from retinue.sessions.check import apply_fixes, check_folder
 
     home = invocation.load_home()
     only = home.session_key(key, agent) if key else None
@@ -238,7 +237,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     from msgspec.structs import replace
 
     from retinue.runtime.agents.records import open_sessions
-    from retinue.sessions.upkeep.maintenance import run_maintenance
+    from retinue.sessions.maintenance import run_maintenance
 
     home = invocation.load_home()
     settings = home.config.session.maintenance

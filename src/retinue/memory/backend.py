@@ -6,13 +6,12 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from retinue.memory.notes import NoteProblem
+from retinue.memory.embed_texts import BatchUse
+from retinue.memory.notes import MAX_CHARS, Excerpt, NoteProblem
+from retinue.memory.scan import Progress
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
-from retinue.memory.search.snippets import MAX_CHARS, Excerpt
 from retinue.memory.store.protocol import IndexTotals
-from retinue.memory.sync.batches import BatchUse
-from retinue.memory.sync.scan import Progress
 
 SEARCH_SECONDS = 4.0
 

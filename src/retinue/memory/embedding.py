@@ -16,14 +16,13 @@ import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 
-from retinue.core.errors import RetinueError
-from retinue.memory.errors import EmbeddingFailed
+from retinue.core.errors import ModelError, RetinueError
 from retinue.memory.store.protocol import Vector
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from retinue.memory.sync.batches import BatchEmbedder
+    from retinue.memory.embed_texts import BatchEmbedder
 
 MAX_TEXT_CHARS = 32_000
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -31,6 +30,10 @@ _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _PORTION_CHARS = 100_000
 _SHORT_QUERY = 2_000
 """Up to this many characters, embedding takes less time than switching to a thread."""
+
+
+class EmbeddingFailed(ModelError):
+    """Texts could not be embedded."""
 
 
 class Embedder(Protocol):

@@ -13,19 +13,25 @@ import anyio.to_thread
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
 from retinue.memory.backend import SEARCH_SECONDS, IndexStatus, MatchMode, SearchResult, SyncReport, no_progress
+from retinue.memory.embed_texts import BatchUse, embed_missing
 from retinue.memory.embedding import Embedder, embed_checked
-from retinue.memory.errors import IndexDamaged
-from retinue.memory.notes import Corpus, Library, NoteProblem, Provenance, no_derived_notes
+from retinue.memory.notes import (
+    MAX_CHARS,
+    Corpus,
+    Excerpt,
+    Library,
+    NoteProblem,
+    Provenance,
+    cut_excerpt,
+    no_derived_notes,
+)
+from retinue.memory.scan import Progress, SyncTally, finish_scan, group_files, index_files, plan_sync
 from retinue.memory.search.hybrid import FoundHits, search_view
 from retinue.memory.search.query import MemoryQuery, parse_query
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
-from retinue.memory.search.snippets import MAX_CHARS, Excerpt, cut_excerpt
 from retinue.memory.search.words import Stemmer
-from retinue.memory.store.protocol import IndexIdentity, IndexStore, IndexTotals, Vector
-from retinue.memory.sync.batches import BatchUse
-from retinue.memory.sync.embed_missing import embed_missing
-from retinue.memory.sync.scan import Progress, SyncTally, finish_scan, group_files, index_files, plan_sync
+from retinue.memory.store.protocol import IndexDamaged, IndexIdentity, IndexStore, IndexTotals, Vector
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ from retinue.runtime.session_services import HomeSessionServices, make_tool_part
 from retinue.runtime.telemetry.tracing import open_tracer
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
-from retinue.sessions.upkeep.maintenance import run_maintenance
+from retinue.sessions.maintenance import run_maintenance
 from retinue.storage.database import Database
 from retinue.storage.files.private import sweep_temporaries
 from retinue.storage.lease import SessionLease

@@ -19,16 +19,20 @@ from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.entries import Body, Header, TranscriptEntry
-from retinue.sessions.index import INDEX_NAME, IndexWriter, Rows, move_aside, read_index
-from retinue.sessions.jsonl.codec import format_time
-from retinue.sessions.session import Session, apply_entry, carried_choices
-from retinue.sessions.summarise_transcript import (
+from retinue.sessions.index import (
+    INDEX_NAME,
     SUFFIX,
+    IndexWriter,
+    Rows,
     SummaryLog,
     collect_usage,
+    move_aside,
+    read_index,
     summarise_folder,
     summarise_transcript,
 )
+from retinue.sessions.jsonl.codec import format_time
+from retinue.sessions.session import Session, apply_entry, carried_choices
 from retinue.sessions.transcript import EntryStamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
 from retinue.storage.files import DiskFull, make_private_dir

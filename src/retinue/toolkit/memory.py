@@ -20,8 +20,8 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 if TYPE_CHECKING:
     from retinue.memory.backend import SearchResult
+    from retinue.memory.notes import Excerpt
     from retinue.memory.search.ranking import MemoryHit
-    from retinue.memory.search.snippets import Excerpt
     from retinue.toolkit.parts import ToolParts
 
 MAX_WRITE_CHARS = 20_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from retinue.audit.facts import AgentFacts, Facts, SkillFacts
 from retinue.audit.finding import CreateWorkspace, Finding, FixSessions, Severity
 from retinue.sandbox.sandboxes import INSTALL
-from retinue.sessions.upkeep.check import TranscriptFault
+from retinue.sessions.check import TranscriptFault
 
 AUTH = "`retinue models auth list` shows the credentials, `retinue models auth add` stores another."
 

@@ -16,7 +16,7 @@ from retinue.dispatch.delivery import ParsedReply, VisibleStream
 from retinue.dispatch.visible import show_message
 from retinue.sessions.entries import MessageAdded, TranscriptEntry
 from retinue.sessions.export import export_json
-from retinue.sessions.jsonl.tail import read_whole
+from retinue.sessions.transcript import read_whole
 
 
 class HistoryOptions(Struct, frozen=True):

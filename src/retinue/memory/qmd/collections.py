@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from retinue.memory.errors import QmdFailed
 from retinue.memory.notes import WORKSPACE_FILES, WORKSPACE_FOLDER, NoteFolder
+from retinue.memory.qmd.program import QmdFailed
 
 EVERY_NOTE = "**/*.md"
 _MAX_NAME_CHARS = 48

@@ -10,20 +10,19 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.memory.errors import QmdFailed
 from retinue.memory.notes import Library
 from retinue.memory.qmd.collections import Collection, is_registered, plan_collections, read_registered
-from retinue.memory.qmd.messages import (
+from retinue.memory.qmd.program import QmdFailed, QmdProgram
+from retinue.memory.qmd.results import (
     QmdMatch,
     UpdateCounts,
+    merge_matches,
     parse_counts,
     parse_matches,
     query_by_meaning,
     query_for_all,
     query_for_any,
 )
-from retinue.memory.qmd.program import QmdProgram
-from retinue.memory.qmd.results import merge_matches
 from retinue.memory.search.query import MemoryQuery
 from retinue.memory.settings import QmdUpdate
 

@@ -15,20 +15,19 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import StorageError
 from retinue.memory.backend import SEARCH_SECONDS, Backend, MatchMode, SearchResult, SyncReport, no_progress
-from retinue.memory.errors import QmdFailed
+from retinue.memory.embed_texts import BatchUse
 from retinue.memory.index import MemoryIndex
-from retinue.memory.notes import Library, NoteListing, NoteProblem, Provenance, written_by_agent
+from retinue.memory.notes import MAX_CHARS, Excerpt, Library, NoteListing, NoteProblem, Provenance, written_by_agent
 from retinue.memory.qmd.index import QmdIndex, SearchMode
+from retinue.memory.qmd.program import QmdFailed
 from retinue.memory.qmd.results import make_hits
+from retinue.memory.scan import Progress
 from retinue.memory.search.query import parse_query
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules
-from retinue.memory.search.snippets import MAX_CHARS, Excerpt
 from retinue.memory.search.words import Stemmer
 from retinue.memory.settings import QmdLimits, QmdSettings
 from retinue.memory.store.protocol import IndexTotals
-from retinue.memory.sync.batches import BatchUse
-from retinue.memory.sync.scan import Progress
 from retinue.storage.files.private import write_atomic
 
 log = logging.getLogger(__name__)

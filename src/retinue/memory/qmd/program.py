@@ -15,7 +15,7 @@ import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
 from msgspec import Struct
 
-from retinue.memory.errors import QmdFailed
+from retinue.core.errors import StorageError
 from retinue.storage.files.private import make_private_dir
 
 MAX_OUTPUT_BYTES = 400_000
@@ -29,6 +29,10 @@ _FOR_MODELS = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("QMD_EMBED_MODEL", "QMD_GENERATE_MODEL", "QMD_RERANK_MODEL", "QMD_FORCE_CPU", "QMD_LLAMA_GPU", "CUDA_PATH"),
 )
+
+
+class QmdFailed(StorageError):
+    """The QMD program is missing or failed."""
 
 
 class QmdFolders(Struct, frozen=True):

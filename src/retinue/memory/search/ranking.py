@@ -9,10 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.trust import Trust, least
-from retinue.memory.search.fusion import ScoreParts
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
-from retinue.memory.search.snippets import ScoredLine, Snippet, cut_snippet, split_long_line
 from retinue.memory.store.protocol import Source, StoredChunk
 
 _MIN_CHARS = 120
@@ -22,6 +20,16 @@ _MEANING = 2.0
 
 WeighLines = Callable[[Sequence[str]], list[float]]
 """Returns the weight of each line for the query."""
+
+
+class ScoreParts(Struct, frozen=True):
+    """The components of a score, each between 0 and 1; `final` is the score itself."""
+
+    vector: float
+    text: float
+    exact: float
+    decay: float
+    final: float
 
 
 class ScoredChunk(Struct, frozen=True):
@@ -194,3 +202,91 @@ def _lines(item: ScoredChunk, room: int, weigh: WeighLines, heaviest: float) -> 
             parts = split_long_line(text)
             lines += map(ScoredLine, repeat(number), parts, weigh(parts), [False, *repeat(True, len(parts) - 1)])
     return lines
+
+
+_SEGMENT = 160
+
+
+class ScoredLine(Struct, frozen=True):
+    """A line, or a part of a long one, with its weight for the query."""
+
+    number: int
+    text: str
+    weight: float
+    continues: bool = False
+
+
+class Snippet(Struct, frozen=True):
+    """A text and its exact lines."""
+
+    text: str
+    start_line: int
+    end_line: int
+
+
+def split_long_line(text: str) -> list[str]:
+    """Split a long line at spaces."""
+    parts: list[str] = []
+    start = 0
+    while start < len(text):
+        end = start + _SEGMENT
+        if end < len(text):
+            space = text.rfind(" ", start + _SEGMENT // 2, end)
+            end = space + 1 if space > 0 else end
+        parts.append(text[start:end])
+        start = end
+    return parts
+
+
+def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
+    """Return the heaviest run of lines within `room` characters, extended by the lines around it."""
+    first, last = _heaviest(lines, room)
+    left = room - sum(map(_cost, lines[first : last + 1]))
+    # Context explains a match, the lines after it more often than those before.
+    grew = True
+    while grew:
+        grew = False
+        for step in (last + 1, first - 1):
+            if 0 <= step < len(lines) and _cost(lines[step]) <= left:
+                left -= _cost(lines[step])
+                first, last = min(first, step), max(last, step)
+                grew = True
+    first, last = _trimmed(lines, first, last)
+    text = "".join(
+        line.text if at == 0 or line.continues else f"\n{line.text}" for at, line in enumerate(lines[first : last + 1])
+    )
+    return Snippet(text[:room], lines[first].number, lines[last].number)
+
+
+def _heaviest(lines: Sequence[ScoredLine], room: int) -> tuple[int, int]:
+    """Return the first and last line of the heaviest run that fits, without zero-weight lines at its ends."""
+    best, chosen = -1.0, (0, 0)
+    start = 0
+    length, weight = 0, 0.0
+    for end, line in enumerate(lines):
+        length += _cost(line)
+        weight += line.weight
+        while length > room and start < end:
+            length -= _cost(lines[start])
+            weight -= lines[start].weight
+            start += 1
+        if weight > best + 1e-9:
+            best, chosen = weight, (start, end)
+    first, last = chosen
+    while first < last and lines[first].weight <= 0:
+        first += 1
+    while last > first and lines[last].weight <= 0:
+        last -= 1
+    return first, last
+
+
+def _trimmed(lines: Sequence[ScoredLine], first: int, last: int) -> tuple[int, int]:
+    while first < last and not lines[first].text.strip():
+        first += 1
+    while last > first and not lines[last].text.strip():
+        last -= 1
+    return first, last
+
+
+def _cost(line: ScoredLine) -> int:
+    return len(line.text) + (0 if line.continues else 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
+from retinue.core.errors import StorageError
 from retinue.core.trust import Trust
 
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ else:
     # Importing numpy costs a quarter of a one-shot turn, and most turns search no memory.
     Vector = Codes = Any
 Source = Literal["memory", "sessions"]
+
+
+class IndexUnusable(StorageError):
+    """The database of an index cannot be used."""
+
+
+class IndexDamaged(IndexUnusable):
+    """The database is corrupt or of another version; all of it can be rebuilt from the notes."""
+
+
+class IndexTooNew(IndexUnusable):
+    """A newer version of Retinue wrote the database."""
 
 
 class IndexIdentity(Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.memory.errors import IndexDamaged, IndexTooNew, IndexUnusable
+from retinue.memory.store.protocol import IndexDamaged, IndexTooNew, IndexUnusable
 from retinue.storage.files import DiskFull, NoPermission, ReadOnly
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"

@@ -17,11 +17,19 @@ from queue import Empty, SimpleQueue
 from msgspec.structs import asdict
 
 from retinue.core.clock import IdFactory, random_id
-from retinue.memory.errors import IndexDamaged, IndexUnusable
-from retinue.memory.store.protocol import Codes, FileRecord, IndexIdentity, IndexStore, NewChunk, UnembeddedText, Vector
+from retinue.memory.store.protocol import (
+    Codes,
+    FileRecord,
+    IndexDamaged,
+    IndexIdentity,
+    IndexStore,
+    IndexUnusable,
+    NewChunk,
+    UnembeddedText,
+    Vector,
+)
 from retinue.memory.store.schema import create_tables, damage_reported, open_connection, translated_errors
-from retinue.memory.store.vector_cache import VectorCache
-from retinue.memory.store.vectors import sign_bits
+from retinue.memory.store.vectors import VectorCache, sign_bits
 from retinue.memory.store.view import (
     RevisionCache,
     SqliteView,

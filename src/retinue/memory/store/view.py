@@ -16,8 +16,7 @@ from msgspec import Struct, field
 from retinue.core.trust import Trust
 from retinue.memory.store.protocol import IndexIdentity, IndexTotals, Similarity, StoredChunk, Vector
 from retinue.memory.store.schema import damage_reported
-from retinue.memory.store.vector_cache import VectorTables
-from retinue.memory.store.vectors import FloatTable, Ids, decode_codes, decode_vectors, line_cosines
+from retinue.memory.store.vectors import FloatTable, Ids, VectorTables, decode_codes, decode_vectors, line_cosines
 
 _MAX_CACHED_STEMS = 20_000
 _CHUNK_COLUMNS = (

@@ -7,8 +7,8 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.runtime.agents.agent import locate_workspace
 from retinue.runtime.home import Home
 from retinue.sessions.entries import Noted
-from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import read_whole
 
 PROMPT_SENT = "retinue:prompt"
 """The kind of transcript entry that stores the inputs of a prompt."""

@@ -28,7 +28,7 @@ from retinue.runtime.subagents.on_demand import serve_unwatched
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
-from retinue.sessions.upkeep.maintenance import MaintenancePlan, apply_plan
+from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 

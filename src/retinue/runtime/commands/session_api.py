@@ -30,8 +30,7 @@ from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
-from retinue.sessions.jsonl.tail import read_whole
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.transcript import Transcript, read_whole
 from retinue.sessions.usage import group_usage, sum_usage
 from retinue.skills.commands import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic

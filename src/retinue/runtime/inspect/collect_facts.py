@@ -29,7 +29,7 @@ from retinue.audit.summary import is_whole
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
-from retinue.memory.sync.scan import plan_sync
+from retinue.memory.scan import plan_sync
 from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
@@ -40,7 +40,7 @@ from retinue.runtime.memory.notebook import index_path
 from retinue.runtime.models.access import ModelAccess
 from retinue.runtime.models.probe import open_access, try_models
 from retinue.security.secrets import ExecSecret, KeyringSecret
-from retinue.sessions.upkeep.check import check_folder
+from retinue.sessions.check import check_folder
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.presence import find_dead
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES

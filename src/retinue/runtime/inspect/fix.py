@@ -12,8 +12,7 @@ from retinue.core.errors import RetinueError
 from retinue.runtime.agents.agent import locate_workspace, seed_agent
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.home import Home
-from retinue.sessions.upkeep.check import check_folder
-from retinue.sessions.upkeep.fix import apply_fixes
+from retinue.sessions.check import apply_fixes, check_folder
 from retinue.storage.files import make_private_dir
 from retinue.storage.lease import SessionLease
 from retinue.storage.presence import Presence

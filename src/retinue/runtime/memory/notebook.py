@@ -14,15 +14,14 @@ from msgspec.structs import replace
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
 from retinue.memory.backend import Memory, SearchResult
+from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.embedding import BuiltInEmbedder, Embedder
 from retinue.memory.index import MemoryIndex
-from retinue.memory.notes import Corpus, no_derived_notes
+from retinue.memory.notes import USUAL_LIMITS, Corpus, Excerpt, ReadLimits, no_derived_notes
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
-from retinue.memory.search.snippets import USUAL_LIMITS, Excerpt, ReadLimits
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.store.sqlite import SqliteStore
-from retinue.memory.sync.watch import embed_in_background, sync_every, watch_notes
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.memory.provenance import open_writes, provenance_of
 from retinue.runtime.memory.sources import open_notes

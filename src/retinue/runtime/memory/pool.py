@@ -56,7 +56,7 @@ class MemoryPool:
 
     async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
         """Return an agent's memory as a session may use it; None if it may not."""
-        from retinue.memory.search.snippets import ReadLimits
+        from retinue.memory.notes import ReadLimits
         from retinue.runtime.memory.notebook import open_notebook
 
         settings = workspace.settings.memory_search
@@ -160,7 +160,7 @@ class MemoryPool:
             async with keep_fresh(memory, settings):
                 await anyio.sleep_forever()
         else:
-            from retinue.memory.qmd.update_loop import run_qmd_updates
+            from retinue.memory.background import run_qmd_updates
 
             await run_qmd_updates(memory, shared.qmd.update, settings.sync)
 

@@ -14,8 +14,8 @@ from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
 from retinue.memory.notes import Library, NoteFolder, NoteProblem, workspace_notes
 from retinue.memory.search.rules import remembers_sessions
+from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
-from retinue.memory.sync.session_export import TranscriptFacts, export_sessions
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.records import open_sessions
 from retinue.security.redaction import Redactor

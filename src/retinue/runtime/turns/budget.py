@@ -12,7 +12,7 @@ from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.runtime.agents.agents import Agent
 from retinue.runtime.turns.plan import local_time
-from retinue.sessions.budget import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
+from retinue.sessions.usage import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 
 Overdrawn = Callable[[Usage], str | None]
 """Returns why a turn must end after this usage; None if it may continue."""

@@ -192,7 +192,7 @@ class ContextWindow(Struct, frozen=True):
             notes = ""
         if notes:
             return notes, lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
-        from retinue.context.extract import extract_notes
+        from retinue.context.extract_notes import extract_notes
 
         extract = extract_notes(self.turn.transcript.tree.messages, redact=self.turn.agent.shared.tools.redact)
         return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from retinue.context.engine import ContextEngine, DefaultEngine
-from retinue.context.fallback import FallbackEngine
+from retinue.context.engine import ContextEngine, DefaultEngine, FallbackEngine
 from retinue.core.keys import AgentId, SessionKey
 from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.agents import Agent, HomeServices

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from retinue.context.rules_reminder import agents_sections
+from retinue.context.compaction import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust, least

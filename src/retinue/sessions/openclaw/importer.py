@@ -29,15 +29,13 @@ from retinue.sessions.entries import (
     ThinkingChanged,
     TranscriptEntry,
 )
-from retinue.sessions.index import INDEX_NAME
+from retinue.sessions.index import INDEX_NAME, SUFFIX
 from retinue.sessions.jsonl.codec import EPOCH, encode_line
-from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, open_regular
+from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, open_regular, scan_lines
 from retinue.sessions.jsonl.message_codec import mapping_of, parse_enum, text_or_none
-from retinue.sessions.jsonl.scan import scan_lines
 from retinue.sessions.openclaw.convert import TranscriptConverter, convert_header, split_objects
 from retinue.sessions.session import LABEL
 from retinue.sessions.store import SessionStore
-from retinue.sessions.summarise_transcript import SUFFIX
 from retinue.storage.files import make_private_dir
 from retinue.storage.files.descriptors import rename_to_free_name
 from retinue.storage.files.errors import explained

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from retinue.core.errors import SessionError
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, Noted, TranscriptEntry, Unknown
-from retinue.sessions.jsonl.tail import read_whole
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.transcript import Transcript, read_whole
 
 RESTORED = "retinue:restored"
 

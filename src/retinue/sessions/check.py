@@ -1,30 +1,31 @@
-"""Checking transcripts: finds damage, and what of it can be fixed without losing a byte."""
+"""Checking transcripts: finds damage, and fixes it without deleting a byte of a transcript."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.errors import StorageError
+from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult
 from retinue.sessions.entries import VERSION, Header, MessageAdded, TranscriptEntry, Unknown
-from retinue.sessions.index import INDEX_NAME, Rows, read_index
+from retinue.sessions.index import INDEX_NAME, SUFFIX, Rows, move_aside, read_index
 from retinue.sessions.jsonl.codec import UnreadableLine, decode_line
-from retinue.sessions.jsonl.lines import open_regular
-from retinue.sessions.jsonl.scan import RawLine, scan_lines
-from retinue.sessions.jsonl.tail import read_tail
-from retinue.sessions.repair import find_unanswered
+from retinue.sessions.jsonl.lines import RawLine, fix_torn_end, open_regular, scan_lines
+from retinue.sessions.repair import close_interrupted_turn, find_unanswered
 from retinue.sessions.session import Session, apply_entry, session_from_header
-from retinue.sessions.summarise_transcript import SUFFIX
-from retinue.sessions.transcript import READ_LIMIT
+from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import READ_LIMIT, read_tail
+from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
+from retinue.storage.files.errors import explained
+from retinue.storage.lease import SessionLease
 
 MAX_PLACES = 3
 _LEFTOVER = re.compile(r".+\.(torn|corrupt)[.-].+|.+\.jsonl\.(reset|deleted)\..+|\.retinue-.+\.tmp|\.import-.+\.tmp")
@@ -314,3 +315,73 @@ def _describe_damage(data: bytes | None, reason: str) -> str:
     if data is not None and not data.strip(b"\0"):
         return "only NUL bytes"
     return "more than one object" if "Extra data" in reason else reason
+
+
+REASON = "a check found the turn interrupted"
+
+
+def apply_fixes(
+    report: CheckReport, store: SessionStore, lease_of: Callable[[SessionKey], SessionLease]
+) -> tuple[str, ...]:
+    """Apply the remedies of a report; return sentences that say what was done, or why it was not."""
+    messages: list[str] = []
+    pairs = [(finding, checked) for checked in report.transcripts for finding in checked.findings]
+    pairs += [(finding, CheckedTranscript(store.folder)) for finding in report.folder]
+    rebuild = False
+    for finding, checked in pairs:
+        if finding.remedy is Remedy.INDEX:
+            rebuild = True
+        elif finding.remedy is not None:
+            messages.append(_apply_fix(finding, checked, store, lease_of))
+    dependent = [checked.path.name for checked in report.transcripts if checked.depends_on_index]
+    if rebuild and dependent:
+        messages.append(f"The index is kept: only it knows the session of {', '.join(dependent)}. Import that first.")
+    elif rebuild:
+        messages.append(_rebuild_index(store))
+    return tuple(messages)
+
+
+def _apply_fix(
+    finding: TranscriptFinding,
+    checked: CheckedTranscript,
+    store: SessionStore,
+    lease_of: Callable[[SessionKey], SessionLease],
+) -> str:
+    name = finding.path.name
+    try:
+        match finding.remedy:
+            case Remedy.PERMISSIONS:
+                return _make_private(finding.path)
+            case Remedy.END:
+                aside = fix_torn_end(finding.path)
+                return f"{name} ends with a whole line now." + (f" The torn end is in {aside.name}." if aside else "")
+            case Remedy.TURN if checked.session is not None:
+                key = checked.session.key
+                with lease_of(key):
+                    closed = close_interrupted_turn(store.open(key), REASON)
+                return f"The interrupted turn of {key} was closed." if closed else f"{key} was closed already."
+    except RetinueError as error:
+        return f"{name} was not changed: {error}"
+    return f"{name} was not changed: it belongs to no session."
+
+
+def _make_private(path: Path) -> str:
+    if path.is_dir():
+        with explained(path.name, path.parent):
+            path.chmod(PRIVATE_DIR)
+        return f"Only you can list {path.name}/ now."
+    with open_regular(path) as descriptor:
+        os.fchmod(descriptor, PRIVATE_FILE)
+    return f"Only you can read {path.name} now."
+
+
+def _rebuild_index(store: SessionStore) -> str:
+    """Rebuild the index; the old one is kept, because rows without a transcript are nowhere else."""
+    index = store.folder / INDEX_NAME
+    try:
+        aside = move_aside(index) if index.exists() else None
+        count = len(store.list())
+    except RetinueError as error:
+        return f"The index could not be rebuilt: {error}"
+    kept = f" The old index is {aside.name}." if aside else ""
+    return f"The index was rebuilt from the transcripts: {count} sessions.{kept}"

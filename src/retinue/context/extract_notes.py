@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from retinue.context.cutpoints import trust_of
-from retinue.context.identifiers import find_identifiers
+from retinue.context.compaction import trust_of
 from retinue.context.measure import authored_text
+from retinue.context.summary_check import find_identifiers
 from retinue.core.messages import AssistantMessage, Message, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
 from retinue.security.redaction import Redact, Redactor

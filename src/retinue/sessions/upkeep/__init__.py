@@ -1,1 +1,0 @@
-"""Checking, fixing and archiving transcripts."""
