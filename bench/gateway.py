@@ -25,8 +25,7 @@ from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
-from retinue.wire import agent as talking
-from retinue.wire import sessions
+from retinue.wire import messages, sessions
 from retinue.workspace.seeding import seed_workspace
 from retinue.workspace.settings import WorkspaceSettings
 
@@ -184,8 +183,8 @@ async def _measure_sessions(home: HomePaths, pid: int, sheet: Sheet) -> None:
     async def talk(client: Client) -> None:
         for number in numbers:
             began = time.perf_counter()
-            say = talking.Say(message="hi", session_key=f"many-{number}", idempotency_key=random_uuid())
-            accepted = await client.call(talking.AGENT, say)
+            say = messages.Say(message="hi", session_key=f"many-{number}", idempotency_key=random_uuid())
+            accepted = await client.call(messages.AGENT, say)
             outbound = await client.wait(RunId(accepted.run_id))
             if outbound.text != "Hello.":
                 raise AssertionError(f"session {number} answered {outbound}")
@@ -212,7 +211,7 @@ async def _measure_crowd(home: HomePaths, sheet: Sheet) -> None:
             for turn in range(MESSAGES):
                 room, text = f"crowd-{(number + turn) % ROOMS}", f"{number:02}-{turn:02}"
                 accepted = await client.call(
-                    talking.AGENT, talking.Say(message=text, session_key=room, idempotency_key=text)
+                    messages.AGENT, messages.Say(message=text, session_key=room, idempotency_key=text)
                 )
                 sent[room].append(text)
                 await client.wait(RunId(accepted.run_id))

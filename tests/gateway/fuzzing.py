@@ -15,7 +15,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core import NotSet
 from schemathesis.core.result import Ok
 
-from retinue.gateway.auth.origins import LOOPBACK_NAMES
+from retinue.gateway.auth.request_source import LOOPBACK_NAMES
 from retinue.gateway.schema_docs import make_openapi
 
 LEFT_OUT = frozenset({"/rpc/config.patch"})

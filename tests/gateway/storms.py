@@ -21,7 +21,7 @@ from retinue.sessions.store import SessionStore
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
-from retinue.wire import agent as talking
+from retinue.wire import messages
 from tests.gateway.conftest import GatewayProcess, Hall, RawSocket, gateway_process, raw_socket
 
 SPEAKERS, ROOMS = 8, 4
@@ -144,11 +144,11 @@ async def soak(place: Path, seconds: float, every: float, tell: Callable[[str], 
         async with hall.client() as client:
             while True:
                 for _ in range(MESSAGES_A_SESSION):
-                    say = talking.Say(message="hi", session_key=f"soak-{number}", idempotency_key=random_uuid())
-                    await client.wait(RunId((await client.call(talking.AGENT, say)).run_id))
+                    say = messages.Say(message="hi", session_key=f"soak-{number}", idempotency_key=random_uuid())
+                    await client.wait(RunId((await client.call(messages.AGENT, say)).run_id))
                     turns[0] += 1
-                say = talking.Say(message="/new", session_key=f"soak-{number}", idempotency_key=random_uuid())
-                await client.wait(RunId((await client.call(talking.AGENT, say)).run_id))
+                say = messages.Say(message="/new", session_key=f"soak-{number}", idempotency_key=random_uuid())
+                await client.wait(RunId((await client.call(messages.AGENT, say)).run_id))
 
     async with ModelServer(then=says("Hello.")) as model:
         hall = Hall(HomePaths(place / "home"), model)

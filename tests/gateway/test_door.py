@@ -18,12 +18,12 @@ from websockets.typing import Origin
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
 from retinue.gateway.app import list_endpoints
-from retinue.gateway.auth.origins import is_allowed_host, is_allowed_origin
+from retinue.gateway.auth.request_source import is_allowed_host, is_allowed_origin
 from retinue.gateway.endpoint import RouteEndpoint
 from retinue.gateway.gateway import Gateway
-from retinue.gateway.listening import choose_host
 from retinue.gateway.schema_docs import PUBLIC
 from retinue.gateway.server import WATCH_SECONDS
+from retinue.gateway.transport import choose_host
 from retinue.structs.decode import decode
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import IMPLIED, Scope

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from retinue.config.sections.gateway import RateLimit
-from retinue.gateway.auth.rate_limit import RateLimiter, is_loopback
+from retinue.gateway.auth.authenticator import RateLimiter
+from retinue.gateway.auth.request_source import is_loopback
 from retinue.testing.clock import FrozenClock
 
 RULES = RateLimit(max_attempts=2)

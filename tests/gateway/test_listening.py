@@ -9,13 +9,13 @@ import pytest
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
-from retinue.gateway.listening import choose_host, listen
+from retinue.gateway.transport import choose_host, listen
 from retinue.structs.decode import decode
 
 ASK = """
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
-from retinue.gateway.listening import choose_host, listen
+from retinue.gateway.transport import choose_host, listen
 from retinue.structs.decode import decode
 
 try:

@@ -15,8 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from retinue.cli.main import run
-from retinue.client.link import ClientError
-from retinue.client.pairing import request_token
+from retinue.client.link import ClientError, request_token
 from retinue.core.errors import UsageError
 from retinue.gateway.auth.pairing import MAX_PER_ADDRESS, MAX_REQUESTS, REQUEST_MINUTES, PairingStore, TooManyRequests
 from retinue.gateway.auth.tokens import TokenStore

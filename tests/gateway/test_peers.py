@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from retinue.gateway.auth.local_process_check import find_descendants, find_inode, is_agent_command
+from retinue.gateway.auth.request_source import find_descendants, find_inode, is_agent_command
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket

@@ -21,8 +21,7 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.storage.instance import find_instance
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, says
-from retinue.wire import agent as talking
-from retinue.wire import config, sessions
+from retinue.wire import messages, sessions, system
 from retinue.wire.frames import Nothing
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process, open_hall, raw_socket
 from tests.gateway.storms import end_under_load
@@ -131,7 +130,7 @@ async def test_a_turn_keeps_the_configuration_it_began_with(tmp_path: Path) -> N
             first = await raw.result("chat.send", message="hi", idempotencyKey="1")
             await raw.until("turn_started")
             hall.write_config(agents={"defaults": {"model": "test/other"}})
-            applied = await client.call(config.APPLY, Nothing())
+            applied = await client.call(system.CONFIG_APPLY, Nothing())
             assert "agents.defaults.model.primary" in applied.changed or applied.changed
             second = await raw.result("agent", message="hi", idempotencyKey="2")
             assert (await client.wait(RunId(first["runId"]))).model == "test/test-model"
@@ -265,6 +264,6 @@ def open_home(path: Path) -> Any:
 
 async def test_waiting_for_somebody_elses_run_is_possible(hall: Hall) -> None:
     async with hall.client() as client, hall.client() as other:
-        say = talking.Say(message="hi", idempotency_key="k")
-        accepted = await client.call(talking.AGENT, say)
+        say = messages.Say(message="hi", idempotency_key="k")
+        accepted = await client.call(messages.AGENT, say)
         assert (await other.wait(RunId(accepted.run_id))).text == "Hello."

@@ -11,7 +11,7 @@ import pytest
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.connection import Connection
 from retinue.gateway.event_hub import EventHub
-from retinue.gateway.ws.server_protocols import MAX_GATHERED_BYTES, GatheredWrites
+from retinue.gateway.transport import MAX_GATHERED_BYTES, GatheredWrites
 from retinue.wire.frames import ClientFacts
 from retinue.wire.protocol import Scope
 

@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
-from retinue.gateway.auth.client_address import RequestSource, find_source
-from retinue.gateway.listening import choose_host
+from retinue.gateway.auth.request_source import RequestSource, find_source
+from retinue.gateway.transport import choose_host
 from retinue.structs.decode import DecodeError, decode
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
 

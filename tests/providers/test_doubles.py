@@ -13,8 +13,7 @@ from retinue.core.messages import said
 from retinue.core.model import Failure, ModelRef, ModelRequest
 from retinue.providers.base import Timeouts
 from retinue.testing.modelserver import ModelServer
-from retinue.testing.replies import Fault, Reply, breaks, calls, refuses, says
-from retinue.testing.scripted import ScriptedProvider
+from retinue.testing.replies import Fault, Reply, ScriptedProvider, breaks, calls, refuses, says
 from tests.providers.support import ADAPTERS, KEY, failed, finished
 
 pytestmark = pytest.mark.anyio

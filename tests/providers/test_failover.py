@@ -25,8 +25,7 @@ from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.failover import LONG_RETRY_DELAYS, Failover
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
-from retinue.testing.replies import Fault, Reply, breaks, overflows, refuses, says
-from retinue.testing.scripted import ScriptedProvider
+from retinue.testing.replies import Fault, Reply, ScriptedProvider, breaks, overflows, refuses, says
 from tests.providers.support import HandClock, collect, failed, finished, plain
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,7 @@ from retinue.core.trust import Trust
 from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
 from retinue.runtime.automation.hook_folders import BUNDLED, ON_BY_ITSELF, list_hooks
 from retinue.runtime.home import load_home
-from retinue.testing.replies import says
-from retinue.testing.scripted import ScriptedProvider
+from retinue.testing.replies import ScriptedProvider, says
 from tests.runtime.conftest import Stage, staged
 from tests.runtime.test_context import good_summary, install
 

@@ -17,8 +17,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest
 from retinue.runtime.open import Runtime
 from retinue.sessions.entries import Compacted
-from retinue.testing.replies import Reply, calls, overflows, says
-from retinue.testing.scripted import ScriptedProvider
+from retinue.testing.replies import Reply, ScriptedProvider, calls, overflows, says
 from tests.runtime.conftest import Stage, staged
 
 pytestmark = pytest.mark.anyio

@@ -19,9 +19,9 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage
 from retinue.core.trust import Trust
 from retinue.wire import codec
-from retinue.wire.agent import Waited
 from retinue.wire.events import EVENTS, TurnPayload
 from retinue.wire.frames import Connect, Event, Failure, Hello, Request, Response, Wire
+from retinue.wire.messages import Waited
 from retinue.wire.methods import METHODS
 from tests.wire.strategies import values_of
 

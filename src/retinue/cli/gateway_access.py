@@ -179,7 +179,7 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
     import anyio
 
-    from retinue.client.pairing import request_token
+    from retinue.client.link import request_token
 
     def show_code(asked: PairingRequested) -> None:
         invocation.note(

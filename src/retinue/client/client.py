@@ -21,11 +21,9 @@ from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, No
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
-from retinue.wire import agent as talking
-from retinue.wire import approvals, codec, sessions
+from retinue.wire import approvals, codec, messages, sessions
 from retinue.wire.events import TurnPayload
-from retinue.wire.frames import Event, Hello, Params, Wire
-from retinue.wire.method import Method
+from retinue.wire.frames import Event, Hello, Method, Params, Wire
 from retinue.wire.protocol import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -91,7 +89,7 @@ class Client:
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
         """The session that a person named."""
         try:
-            found = await self.call(sessions.GET, talking.OfSession(session_key=session, agent=agent))
+            found = await self.call(sessions.GET, messages.OfSession(session_key=session, agent=agent))
         except ClientError as error:
             raise UsageError(str(error)) from error
         return SessionKey.parse(found.key, default_agent=AgentId(found.agent))
@@ -99,16 +97,16 @@ class Client:
     async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
         """Send a message and show the events until it is answered."""
         async with self.following(inbound.session) as news:
-            said = talking.Say(
+            said = messages.Say(
                 message=inbound.text,
                 session_key=inbound.session.text,
                 agent=inbound.session.agent,
                 model=inbound.model,
-                images=tuple(talking.Picture(each.media_type, each.data) for each in inbound.images),
+                images=tuple(messages.Picture(each.media_type, each.data) for each in inbound.images),
                 channel=inbound.channel,
                 idempotency_key=random_uuid(),
             )
-            accepted = await self.call(talking.AGENT, said)
+            accepted = await self.call(messages.AGENT, said)
             run = RunId(accepted.run_id)
             self._own.add(run)
             await show(Accepted(run, inbound.session, accepted.accepted_at))
@@ -144,7 +142,7 @@ class Client:
     async def wait(self, run: RunId) -> Outbound:
         """Wait for the answer to a message, without a time limit."""
         while True:
-            waited = await self.call(talking.AGENT_WAIT, talking.Wait(run_id=run, timeout_ms=WAIT_MS))
+            waited = await self.call(messages.AGENT_WAIT, messages.Wait(run_id=run, timeout_ms=WAIT_MS))
             if waited.outbound is not None:
                 return waited.outbound
 
@@ -180,7 +178,7 @@ class Client:
             decision = await ask(request)
             resolve = approvals.Resolve(id=request.id, verdict=decision.verdict, binding=request.binding)
             try:
-                await self.call(approvals.RESOLVE, resolve)
+                await self.call(approvals.APPROVALS_RESOLVE, resolve)
             except ClientError as error:
                 if error.failure.code not in (ErrorCode.CONFLICT, ErrorCode.NOT_FOUND):
                     raise
@@ -226,14 +224,14 @@ class Client:
             await self.call(sessions.UNSUBSCRIBE, stream.params)
 
     async def stop(self, session: SessionKey) -> bool:
-        return (await self.call(talking.CHAT_ABORT, _of(session))).stopped
+        return (await self.call(messages.CHAT_ABORT, _of(session))).stopped
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]:
-        found = await self.call(talking.AGENT_MISSED, _of(session))
+        found = await self.call(messages.AGENT_MISSED, _of(session))
         return tuple(Missed(item.asked, item.outbound) for item in found.answers)
 
     async def confirm(self, run: RunId) -> None:
-        await self.call(talking.AGENT_CONFIRM, talking.Confirm(run_id=run))
+        await self.call(messages.AGENT_CONFIRM, messages.Confirm(run_id=run))
 
     async def introduce(self, session: SessionKey) -> sessions.Introduction:
         """The agent and model of a session."""
@@ -321,8 +319,8 @@ def _settle(outcome: Outbound | ClientError, ends: Sequence[TurnFinished], sessi
     return Outbound(end.run, session, "", end.status, end.text, error=end.error)
 
 
-def _of(session: SessionKey) -> talking.OfSession:
-    return talking.OfSession(session_key=session.text, agent=session.agent)
+def _of(session: SessionKey) -> messages.OfSession:
+    return messages.OfSession(session_key=session.text, agent=session.agent)
 
 
 @asynccontextmanager

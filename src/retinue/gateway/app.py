@@ -1,4 +1,4 @@
-"""The HTTP application: all endpoints, and responses for errors."""
+"""The HTTP application: all endpoints, responses for errors, and the guard around them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,33 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
 
+from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import RetinueError
-from retinue.gateway.endpoint import RouteEndpoint, failure_response
-from retinue.gateway.errors import explain_failure
+from retinue.gateway.auth.request_source import header_values, is_allowed_host, is_allowed_origin
+from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_body, failure_response
+from retinue.gateway.errors import RequestRefused, explain_failure
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import routes as openai_api
-from retinue.gateway.routes import channels, health, page, pairing, rpc, tools, webhooks
+from retinue.gateway.routes import health, incoming, page, rpc, tools
 from retinue.wire.frames import Failure
-from retinue.wire.protocol import HTTP_STATUS, ErrorCode
+from retinue.wire.protocol import HTTP_STATUS, MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
+
+MAX_BODY_BYTES = MAX_FRAME_BYTES
+TOO_LARGE = f"A body has at most {MAX_BODY_BYTES} bytes."
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_RAW_SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[RouteEndpoint, ...]:
@@ -22,12 +40,11 @@ def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[
     return (
         *health.ENDPOINTS,
         *rpc.ENDPOINTS,
-        *pairing.ENDPOINTS,
         *page.make_endpoints(page_path),
-        *channels.ENDPOINTS,
+        incoming.CHANNEL_ENDPOINT,
         *openai_api.ENDPOINTS,
         *tools.ENDPOINTS,
-        *webhooks.make_endpoints(hooks_path),  # last, so that a configured path cannot hide another endpoint
+        incoming.make_webhook_endpoint(hooks_path),  # last, so that a configured path cannot hide another endpoint
     )
 
 
@@ -66,3 +83,92 @@ def _describe_http_error(request: Request, error: HTTPException) -> str:
             allowed = (error.headers or {}).get("Allow", "see the schema")
             return f"{path} does not support {request.method}. Use: {allowed}."
     return str(error.detail)
+
+
+class RequestGuard:
+    """An ASGI application around the HTTP application and the WebSocket."""
+
+    def __init__(self, gateway: Gateway, http: ASGIApp, socket: ASGIApp) -> None:
+        self._gateway = gateway
+        self._http = http
+        self._socket = socket
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._http(scope, receive, send)
+            return
+        is_socket = scope["type"] == "websocket"
+        refusal = _find_refusal(scope, self._gateway.auth.settings)
+        if refusal is not None:
+            self._gateway.state.metrics.refusals[refusal.code] += 1
+            if is_socket:
+                await _deny_socket(WebSocket(scope, receive, send), refusal)
+            else:
+                await _refusal_response(refusal)(scope, receive, send)
+        elif is_socket:
+            await self._socket(scope, receive, send)
+        else:
+            await self._serve_http(scope, receive, send)
+
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received = 0
+
+        async def receive_within_limit() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
+                raise RequestRefused(ErrorCode.TOO_LARGE, TOO_LARGE)
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message.get("headers", ())}
+                extra = [pair for pair in _RAW_SECURITY_HEADERS if pair[0] not in given]
+                message["headers"] = [*message.get("headers", ()), *extra]
+            await send(message)
+
+        await self._http(scope, receive_within_limit, send_with_headers)
+
+
+def _find_refusal(scope: Scope, settings: GatewaySettings) -> Failure | None:
+    hosts, origins = header_values(scope, "host"), header_values(scope, "origin")
+    allowed = settings.control_ui.allowed_origins
+    if not is_allowed_host(hosts, allowed):
+        return Failure.of(
+            ErrorCode.FORBIDDEN,
+            "The Host header does not name this gateway. Add its address to gateway.controlUi.allowedOrigins, such "
+            "as https://assistant.example.org.",
+        )
+    if not is_allowed_origin(origins, hosts, allowed):
+        return Failure.of(
+            ErrorCode.FORBIDDEN,
+            "Pages of this origin may not use the gateway. Add the origin to gateway.controlUi.allowedOrigins.",
+        )
+    if scope["type"] == "websocket":
+        prefix = settings.control_ui.base_path.rstrip("/")
+        if scope["path"] not in (SOCKET_PATH, prefix + SOCKET_PATH):
+            return Failure.of(ErrorCode.NOT_FOUND, f"The WebSocket is at {SOCKET_PATH}.")
+    elif scope["method"] not in SAFE_METHODS:
+        kinds = [kind.partition(";")[0].strip().lower() for kind in header_values(scope, "content-type")]
+        if kinds != [JSON]:
+            return Failure.of(ErrorCode.BAD_REQUEST, f"The request needs the content type `{JSON}`.")
+    length = header_values(scope, "content-length")
+    if length and (not length[0].isdecimal() or int(length[0]) > MAX_BODY_BYTES):
+        return Failure.of(ErrorCode.TOO_LARGE, TOO_LARGE)
+    return None
+
+
+def _refusal_response(failure: Failure) -> Response:
+    headers = dict(SECURITY_HEADERS)
+    if failure.code is ErrorCode.TOO_LARGE:
+        headers["connection"] = "close"  # otherwise the server would read the rest of the body
+    return Response(failure_body(failure), HTTP_STATUS[failure.code], headers, JSON)
+
+
+async def _deny_socket(socket: WebSocket, failure: Failure) -> None:
+    await socket.receive()
+    await socket.send_denial_response(_refusal_response(failure))
+    # The server logs a WebSocket that was answered but not accepted as an error of the application, unless the client
+    # counts as disconnected.
+    raise ClientDisconnected

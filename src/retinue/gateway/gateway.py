@@ -11,7 +11,7 @@ from retinue.automation.job_runner import JobRunner
 from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey
 from retinue.gateway.auth.authenticator import Authenticator, Principal
-from retinue.gateway.auth.local_process_check import is_agent_command
+from retinue.gateway.auth.request_source import is_agent_command
 from retinue.gateway.connection import Connection, Connections
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub

@@ -26,9 +26,9 @@ from retinue.runtime.open import Runtime
 from retinue.runtime.reload import ReplacedServices, swap_configuration
 from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire import codec
-from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM
+from retinue.wire.system import Changed
 from retinue.workspace.trust import FILE_NAME as TRUSTED
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from retinue import __version__
 from retinue.gateway.app import list_endpoints
-from retinue.gateway.endpoint import RouteEndpoint
-from retinue.gateway.openai_api.errors import PROBLEM, TAGS
+from retinue.gateway.endpoint import OPENAI_PROBLEM, OPENAI_TAGS, RouteEndpoint
 from retinue.wire import codec
 from retinue.wire.events import EVENTS
 from retinue.wire.frames import Connect, Event, Failure, Hello, Request, Response
@@ -67,7 +66,7 @@ def make_openapi() -> dict[str, Any]:
         "info": {"title": "Retinue gateway", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": {**components, **wire.components, "Problem": problem, "CompatProblem": PROBLEM},
+            "schemas": {**components, **wire.components, "Problem": problem, "CompatProblem": OPENAI_PROBLEM},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -86,7 +85,7 @@ def _describe_endpoint(
         **_security(endpoint.scope),
         "responses": {
             "200": {"description": "Successful Response", "content": {endpoint.media_type: {"schema": schema}}},
-            **_errors("CompatProblem" if TAGS & set(endpoint.tags) else "Problem"),
+            **_errors("CompatProblem" if OPENAI_TAGS & set(endpoint.tags) else "Problem"),
         },
     }
     if endpoint.tags:

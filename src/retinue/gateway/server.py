@@ -17,19 +17,17 @@ import uvicorn
 from retinue.core.background import run_logged
 from retinue.core.clock import random_id
 from retinue.core.errors import RetinueError
-from retinue.gateway.app import make_app
+from retinue.gateway.app import RequestGuard, make_app
 from retinue.gateway.auth.authenticator import Authenticator
 from retinue.gateway.auth.pairing import PairingStore
 from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
-from retinue.gateway.listening import address_of, choose_host, listen
 from retinue.gateway.methods.registry import load_methods
 from retinue.gateway.reload import Reloader
-from retinue.gateway.request_guard import RequestGuard
-from retinue.gateway.ws.server_protocols import IDLE_SECONDS, HttpProtocol, SocketProtocol
-from retinue.gateway.ws.socket import SocketEndpoint
+from retinue.gateway.transport import IDLE_SECONDS, HttpProtocol, SocketProtocol, address_of, choose_host, listen
+from retinue.gateway.websocket import SocketEndpoint
 from retinue.runtime.automation.boot import boot_agents
 from retinue.runtime.automation.heartbeats import make_heartbeats
 from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders

@@ -1,9 +1,14 @@
-"""The agents of a home and their skills."""
+"""Agents: their skills, notes, models, usage and prompts."""
 
 from __future__ import annotations
 
-from retinue.wire.frames import Name, Nothing, Params, Wire
-from retinue.wire.method import Method
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from retinue.core.messages import Usage
+from retinue.wire.frames import Method, Name, Nothing, Params, Wire
+from retinue.wire.messages import OfSession
 from retinue.wire.protocol import Scope
 
 
@@ -47,7 +52,108 @@ class SkillList(Wire, frozen=True):
     skills: list[SkillRow]
 
 
+class SearchMemory(OfAgent, frozen=True, kw_only=True):
+    """The query."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
+    min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class MemoryHit(Wire, frozen=True):
+    """A passage that was found."""
+
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    snippet: str
+    source: str
+
+
+class MemoryHits(Wire, frozen=True):
+    """Best first. If only words were compared, `reason` explains why."""
+
+    hits: list[MemoryHit]
+    reason: str | None = None
+
+
+class MemoryStatus(Wire, frozen=True):
+    """What is indexed."""
+
+    enabled: bool
+    files: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    provider: str | None = None
+    model: str | None = None
+    last_sync: str | None = None
+
+
+class ModelRow(Wire, frozen=True):
+    """A model that can be chosen."""
+
+    ref: str
+    window: int
+    tools: bool
+    reasoning: bool
+    is_chosen: bool
+
+
+class ModelList(Wire, frozen=True):
+    """Models and their aliases."""
+
+    models: list[ModelRow]
+    aliases: dict[str, str]
+
+
+class AskUsage(OfAgent, frozen=True):
+    """The number of days to sum up, and how to group them."""
+
+    days: Annotated[int, Meta(ge=1, le=3_660)] = 30
+    by: Literal["day", "model", "source", "session", "agent"] = "day"
+
+
+class UsageSums(Wire, frozen=True):
+    """The usage in total and per group."""
+
+    total: Usage
+    groups: dict[str, Usage]
+
+
+class ShowPrompt(OfSession, frozen=True):
+    """The session and the prompt mode."""
+
+    mode: Literal["full", "minimal", "none"] = "full"
+
+
+class PromptSection(Wire, frozen=True):
+    """One section of the prompt, as the model reads it."""
+
+    name: str
+    part: str
+    source: str
+    hash: str
+    chars: int
+    tokens: int
+    text: str
+
+
+class Prompt(Wire, frozen=True):
+    """The prompt of the next turn, and the sizes of its parts."""
+
+    sections: list[PromptSection]
+    report: dict[str, Any]
+
+
 AGENTS_LIST = Method("agents.list", Scope.READ, Nothing, AgentList, "List the agents.")
 SKILLS_LIST = Method("skills.list", Scope.READ, OfAgent, SkillList, "List an agent's skills.")
+MEMORY_SEARCH = Method("memory.search", Scope.READ, SearchMemory, MemoryHits, "Search an agent's notes.")
+MEMORY_STATUS = Method(
+    "memory.status", Scope.READ, OfAgent, MemoryStatus, "Report what is indexed of an agent's notes."
+)
+MODELS_LIST = Method("models.list", Scope.READ, OfAgent, ModelList, "List the models that an agent can use.")
+USAGE = Method("usage", Scope.READ, AskUsage, UsageSums, "Sum up tokens and costs.")
+PROMPT_SHOW = Method("prompt.show", Scope.READ, ShowPrompt, Prompt, "Return the exact prompt of a session.")
 
-METHODS = (AGENTS_LIST, SKILLS_LIST)
+METHODS = (AGENTS_LIST, SKILLS_LIST, MEMORY_SEARCH, MEMORY_STATUS, MODELS_LIST, USAGE, PROMPT_SHOW)

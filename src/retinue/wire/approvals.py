@@ -1,4 +1,4 @@
-"""Approval requests and the decisions on them."""
+"""What the owner decides: approval requests of agents, and devices that request access."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from retinue.core.approval import ApprovalRequest, Verdict
-from retinue.wire.frames import Nothing, Params, Time, Wire
-from retinue.wire.method import Method
+from retinue.wire.frames import Done, Method, Name, Nothing, Params, Time, Wire
 from retinue.wire.protocol import Scope
 
 
@@ -42,7 +41,60 @@ class Resolved(Wire, frozen=True):
     told: str
 
 
-LIST = Method("approvals.list", Scope.APPROVE, Nothing, PendingList, "List pending approval requests.")
-RESOLVE = Method("approvals.resolve", Scope.APPROVE, Resolve, Resolved, "Decide on an approval request.", True)
+class WaitingDevice(Wire, frozen=True):
+    """A device that requests access. It chose its name and platform itself; its screen shows the code."""
 
-METHODS = (LIST, RESOLVE)
+    id: str
+    code: str
+    name: str
+    platform: str
+    address: str
+    asked_at: Time
+    expires_at: Time
+
+
+class PairedDevice(Wire, frozen=True):
+    """A paired device; `id` is the id of its token."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    created_at: Time
+    used_at: Time | None
+
+
+class Devices(Wire, frozen=True):
+    """Devices that wait for a decision, and paired devices."""
+
+    waiting: list[WaitingDevice]
+    paired: list[PairedDevice]
+
+
+class OfRequest(Params, frozen=True):
+    """A pairing request, by its code or id."""
+
+    code: Name
+
+
+class ApproveDevice(OfRequest, frozen=True):
+    """The scopes of the device; a caller can only give scopes that it has itself."""
+
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=len(Scope))] = (Scope.READ, Scope.WRITE)
+
+
+class RevokeDevice(Params, frozen=True):
+    """A paired device, by its id or name."""
+
+    id: Name
+
+
+APPROVALS_LIST = Method("approvals.list", Scope.APPROVE, Nothing, PendingList, "List pending approval requests.")
+APPROVALS_RESOLVE = Method(
+    "approvals.resolve", Scope.APPROVE, Resolve, Resolved, "Decide on an approval request.", True
+)
+DEVICES_LIST = Method("devices.list", Scope.PAIR, Nothing, Devices, "List devices that wait and paired devices.")
+DEVICES_APPROVE = Method("devices.approve", Scope.PAIR, ApproveDevice, Done, "Approve a device.", changes=True)
+DEVICES_REJECT = Method("devices.reject", Scope.PAIR, OfRequest, Done, "Reject a device.", changes=True)
+DEVICES_REVOKE = Method("devices.revoke", Scope.ADMIN, RevokeDevice, Done, "Revoke a device's token.", changes=True)
+
+METHODS = (APPROVALS_LIST, APPROVALS_RESOLVE, DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_REVOKE)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Done, Nothing, Params, Wire
-from retinue.wire.method import Method
+from retinue.wire.frames import Done, Method, Nothing, Params, Wire
 from retinue.wire.protocol import Scope
 
 JobName = Annotated[str, Meta(min_length=1, max_length=100)]

@@ -1,10 +1,10 @@
-"""Frames: the three kinds of JSON text on a WebSocket are request, response and event."""
+"""Frames and methods: the three kinds of JSON text on a WebSocket, and how a method is declared."""
 
 from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -153,3 +153,18 @@ class Hello(Wire, frozen=True):
     policy: Policy
     token: str | None = None
     """A token for a device that was paired with this connection; it is sent once."""
+
+
+P = TypeVar("P", bound=Params)
+R = TypeVar("R", bound=Wire)
+
+
+class Method(Struct, Generic[P, R], frozen=True):
+    """One method of the gateway. `changes` is true if calling it twice may have an effect twice."""
+
+    name: str
+    scope: Scope
+    params: type[P]
+    result: type[R]
+    summary: str
+    changes: bool = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.wire import agent, agents, approvals, automation, config, devices, memory, records, sessions, system
-from retinue.wire.method import Method
+from retinue.wire import agents, approvals, automation, messages, sessions, system
+from retinue.wire.frames import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, agent, sessions, agents, memory, config, approvals, records, automation, devices)
+    for module in (system, messages, sessions, agents, approvals, automation)
     for method in module.METHODS
 }

@@ -8,9 +8,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from retinue.core.messages import Usage
 from retinue.core.model import ReasoningEffort
-from retinue.wire.agent import OfSession
-from retinue.wire.frames import Done, Name, Params, Time, Wire
-from retinue.wire.method import Method
+from retinue.wire.frames import Done, Method, Name, Params, Time, Wire
+from retinue.wire.messages import OfSession
 from retinue.wire.protocol import Scope
 
 Word = Annotated[str, Meta(max_length=200)]

@@ -1,17 +1,17 @@
-"""Authentication: which token, password or pairing a client presents, and what it allows."""
+"""Authentication: which token, password or pairing a client presents, what it allows, and how often it may fail."""
 
 from __future__ import annotations
 
 import hmac
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from retinue.config.sections.gateway import GatewaySettings
+from retinue.config.sections.gateway import GatewaySettings, RateLimit
 from retinue.core.clock import Clock
-from retinue.gateway.auth.client_address import RequestSource
 from retinue.gateway.auth.pairing import PairingRequest, PairingStore, TooManyRequests
-from retinue.gateway.auth.rate_limit import RateLimiter
+from retinue.gateway.auth.request_source import RequestSource, is_loopback, network_of
 from retinue.gateway.auth.tokens import TokenRecord, TokenStore
 from retinue.gateway.errors import RequestRefused
 from retinue.security.secrets import Secret, Secrets
@@ -20,6 +20,8 @@ from retinue.wire.protocol import ErrorCode, Scope, with_implied
 
 RECORD_USE_SECONDS = 60.0
 """How often the use of one token is recorded at most."""
+MAX_ADDRESSES = 10_000
+"""How many addresses with failed attempts are remembered."""
 
 
 class Principal(Struct, frozen=True):
@@ -65,6 +67,42 @@ class Admission(Struct, frozen=True):
 
     principal: Principal
     token: str | None = None
+
+
+class _Record:
+    def __init__(self) -> None:
+        self.moments: deque[float] = deque()
+        self.locked_until = 0.0
+
+
+class RateLimiter:
+    """Counts failures per address; too many within the window lock the address for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._records: OrderedDict[str, _Record] = OrderedDict()
+
+    def locked_for(self, address: str) -> float:
+        """The seconds for which the address is still locked; 0 if it is not."""
+        record = self._records.get(network_of(address))
+        return max(0.0, record.locked_until - self._clock.monotonic()) if record else 0.0
+
+    def record(self, address: str, rules: RateLimit, *, always: bool = False) -> None:
+        """Count a failure. Loopback may be exempt, unless `always` is set because a short code can be guessed."""
+        if rules.exempt_loopback and is_loopback(address) and not always:
+            return
+        now = self._clock.monotonic()
+        name = network_of(address)
+        record = self._records.setdefault(name, _Record())
+        self._records.move_to_end(name)
+        while len(self._records) > MAX_ADDRESSES:
+            self._records.popitem(last=False)
+        while record.moments and record.moments[0] <= now - rules.window_ms / 1000:
+            record.moments.popleft()
+        record.moments.append(now)
+        if len(record.moments) >= rules.max_attempts:
+            record.locked_until = now + rules.lockout_ms / 1000
+            record.moments.clear()
 
 
 EVERYTHING = frozenset(Scope)

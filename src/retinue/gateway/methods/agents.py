@@ -1,14 +1,24 @@
-"""The agents of the home and their skills."""
+"""Agents: their skills, notes, models, usage and prompts."""
 
 from __future__ import annotations
 
-from retinue.core.errors import WorkspaceError
-from retinue.core.keys import AgentId
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from retinue.context.prompt.inputs import PromptMode
+from retinue.context.prompt.report import report_prompt
+from retinue.core.errors import UsageError, WorkspaceError
+from retinue.core.keys import AgentId, SessionKey
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.agent import locate_workspace
+from retinue.sessions.usage import UsageRecord, group_usage, sum_usage
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
+
+if TYPE_CHECKING:
+    from retinue.runtime.memory.notebook import SessionNotebook
 
 registry = MethodRegistry()
 
@@ -51,4 +61,112 @@ async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
             )
             for judged in room.skills()
         ]
+    )
+
+
+async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
+    found = call.runtime.home.agent_id(agent)
+    return await call.runtime.shared.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
+
+
+@registry.implements(wire.MEMORY_SEARCH)
+async def search_memory(call: Call, params: wire.SearchMemory) -> wire.MemoryHits:
+    notebook = await _notebook(call, params.agent)
+    if notebook is None:
+        raise UsageError("The agent has no memory search. Set agents.defaults.memorySearch.enabled.")
+    found = await notebook.search(params.query, max_results=params.max_results, min_score=params.min_score)
+    return wire.MemoryHits(
+        hits=[
+            wire.MemoryHit(
+                path=hit.path,
+                start_line=hit.start_line,
+                end_line=hit.end_line,
+                score=hit.score,
+                snippet=hit.snippet,
+                source=hit.source,
+            )
+            for hit in found.hits
+        ],
+        reason=found.reason,
+    )
+
+
+@registry.implements(wire.MEMORY_STATUS)
+async def memory_status(call: Call, params: wire.OfAgent) -> wire.MemoryStatus:
+    notebook = await _notebook(call, params.agent)
+    if notebook is None:
+        return wire.MemoryStatus(enabled=False)
+    from retinue.memory.index import MemoryIndex
+
+    if not isinstance(notebook.index, MemoryIndex):
+        return wire.MemoryStatus(enabled=True, provider="qmd")
+    found = await notebook.index.status()
+    return wire.MemoryStatus(
+        enabled=True,
+        files=found.totals.files,
+        chunks=found.totals.chunks,
+        embedded=found.totals.embedded,
+        provider=found.provider,
+        model=found.model,
+        last_sync=found.synced_at,
+    )
+
+
+_GROUPS: dict[str, Callable[[UsageRecord], str]] = {
+    "day": lambda record: f"{record.at:%Y-%m-%d}",
+    "model": lambda record: record.model,
+    "source": lambda record: record.source.value,
+    "session": lambda record: record.session,
+    "agent": lambda record: record.session.split(":")[1] if record.session.startswith("agent:") else record.session,
+}
+
+
+@registry.implements(wire.MODELS_LIST)
+async def list_models(call: Call, params: wire.OfAgent) -> wire.ModelList:
+    access = call.runtime.model_access(call.runtime.home.agent_id(params.agent))
+    chosen = await access.choose()
+    known = {ref: access.info(ref) for ref in access.known()}
+    return wire.ModelList(
+        models=[
+            wire.ModelRow(
+                ref=str(ref),
+                window=info.window,
+                tools=info.tools,
+                reasoning=info.reasoning,
+                is_chosen=chosen is not None and chosen.ref == ref,
+            )
+            for ref, info in known.items()
+        ],
+        aliases=dict(access.aliases),
+    )
+
+
+@registry.implements(wire.USAGE)
+async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
+    since = home.clock.now() - timedelta(days=params.days)
+    records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
+    return wire.UsageSums(sum_usage(records), dict(group_usage(records, _GROUPS[params.by])))
+
+
+@registry.implements(wire.PROMPT_SHOW)
+async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
+    key = call.session(params.session_key, params.agent)
+    prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
+    report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
+    return wire.Prompt(
+        sections=[
+            wire.PromptSection(
+                name=record.name,
+                part=record.part,
+                source=record.source,
+                hash=record.hash,
+                chars=record.chars,
+                tokens=record.tokens,
+                text=record.text,
+            )
+            for record in (*prompt.system.records, *prompt.turn.records)
+        ],
+        report=report.to_json(),
     )

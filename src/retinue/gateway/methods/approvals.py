@@ -1,23 +1,27 @@
-"""Approval requests."""
+"""Approval requests, pairing requests and paired devices."""
 
 from __future__ import annotations
 
+from retinue.gateway.auth.pairing import PairingRequest, format_code
+from retinue.gateway.auth.tokens import TokenRecord
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.tools.approvals.broker import format_outcome
 from retinue.wire import approvals as wire
-from retinue.wire.frames import Nothing
+from retinue.wire.frames import Done, Nothing
+from retinue.wire.protocol import ErrorCode, with_implied
 
 registry = MethodRegistry()
 
 
-@registry.implements(wire.LIST)
+@registry.implements(wire.APPROVALS_LIST)
 async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
     pending = call.runtime.shared.permissions.approvals.pending()
     return wire.PendingList([wire.Pending(each.request, each.asked_at, each.expires_at) for each in pending])
 
 
-@registry.implements(wire.RESOLVE)
+@registry.implements(wire.APPROVALS_RESOLVE)
 async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     permissions = call.runtime.shared.permissions
     approver = permissions.approver(call.principal.known_as)
@@ -25,3 +29,67 @@ async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
         params.id, params.verdict, approver, reason=params.reason, binding=params.binding
     )
     return wire.Resolved(id=settled.id, told=format_outcome(settled))
+
+
+@registry.implements(wire.DEVICES_LIST)
+async def list_devices(call: Call, params: Nothing) -> wire.Devices:
+    auth = call.gateway.auth
+    now = call.runtime.home.clock.now()
+    return wire.Devices(
+        waiting=[_waiting(request) for request in auth.pairing.waiting()],
+        paired=[_paired(record) for record in auth.tokens.devices() if record.is_valid(now)],
+    )
+
+
+@registry.implements(wire.DEVICES_APPROVE)
+async def approve(call: Call, params: wire.ApproveDevice) -> Done:
+    beyond = with_implied(params.scopes) - call.principal.scopes
+    if beyond:
+        raise RequestRefused(
+            ErrorCode.FORBIDDEN, f"Your token does not have these scopes itself: {', '.join(sorted(beyond))}."
+        )
+    request = call.gateway.auth.pairing.approve(params.code, params.scopes)
+    _record(call, "gateway_device_approved", request, scopes=sorted(params.scopes))
+    return Done()
+
+
+@registry.implements(wire.DEVICES_REJECT)
+async def reject(call: Call, params: wire.OfRequest) -> Done:
+    _record(call, "gateway_device_rejected", call.gateway.auth.pairing.reject(params.code))
+    return Done()
+
+
+@registry.implements(wire.DEVICES_REVOKE)
+async def revoke(call: Call, params: wire.RevokeDevice) -> Done:
+    record = call.gateway.auth.tokens.revoke(params.id, kind="device")
+    details = {"id": record.id, "name": record.name}
+    call.runtime.home.audit.record("gateway_token_revoked", call.principal.audited_as, details)
+    call.gateway.publish_devices()
+    return Done()
+
+
+def _record(call: Call, kind: str, request: PairingRequest, **more: object) -> None:
+    details = {"id": request.id, "name": request.name, "address": request.address, **more}
+    call.runtime.home.audit.record(kind, call.principal.audited_as, details)
+
+
+def _waiting(request: PairingRequest) -> wire.WaitingDevice:
+    return wire.WaitingDevice(
+        id=request.id,
+        code=format_code(request.code),
+        name=request.name,
+        platform=request.platform,
+        address=request.address,
+        asked_at=request.asked_at,
+        expires_at=request.expires_at,
+    )
+
+
+def _paired(record: TokenRecord) -> wire.PairedDevice:
+    return wire.PairedDevice(
+        id=record.id,
+        name=record.name,
+        scopes=list(record.scopes),
+        created_at=record.created_at,
+        used_at=record.used_at,
+    )

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from retinue.gateway.errors import RequestRefused, read_json
 from retinue.gateway.gateway import Call
-from retinue.wire.frames import Params, Wire
-from retinue.wire.method import Method
+from retinue.wire.frames import Method, Params, Wire
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import ErrorCode
 
@@ -18,19 +17,8 @@ P = TypeVar("P", bound=Params)
 R = TypeVar("R", bound=Wire)
 Act = Callable[[Call, P], Awaitable[R]]
 
-NOUNS = (
-    "retinue.gateway.methods.system",
-    "retinue.gateway.methods.agent",
-    "retinue.gateway.methods.sessions",
-    "retinue.gateway.methods.agents",
-    "retinue.gateway.methods.memory",
-    "retinue.gateway.methods.config",
-    "retinue.gateway.methods.approvals",
-    "retinue.gateway.methods.records",
-    "retinue.gateway.methods.automation",
-    "retinue.gateway.methods.devices",
-)
-"""The modules that implement methods; a new noun is a file and an entry here."""
+NOUNS = ("system", "messages", "sessions", "agents", "approvals", "automation")
+"""The modules of this package that implement methods; a new noun is a file and an entry here."""
 
 
 class MethodBinding:
@@ -64,7 +52,7 @@ def load_methods() -> Mapping[str, MethodBinding]:
     """All methods of the protocol with their implementations; raises `ValueError` if one is missing."""
     found: dict[str, MethodBinding] = {}
     for noun in NOUNS:
-        found |= import_module(noun).registry.bindings
+        found |= import_module(f"{__package__}.{noun}").registry.bindings
     if found.keys() != METHODS.keys():
         raise ValueError(f"these methods are declared or implemented, but not both: {found.keys() ^ METHODS.keys()}")
     return found

@@ -11,9 +11,9 @@ from retinue.core.envelope import Outbound
 from retinue.core.events import MessageFinished, TextDelta, TurnStatus
 from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
+from retinue.gateway.endpoint import error_body, to_json
 from retinue.gateway.errors import BadField, RequestRefused, explain_failure
 from retinue.gateway.openai_api.conversation import ClientConversation, make_tool, read_arguments, write_arguments
-from retinue.gateway.openai_api.errors import error_body, to_json
 from retinue.gateway.openai_api.run_stream import RunResult, RunStream
 from retinue.gateway.openai_api.schemas import (
     ChatMessage,

@@ -11,14 +11,21 @@ from starlette.responses import Response
 
 from retinue.core.keys import AgentId
 from retinue.core.tokens import estimate_tokens
+from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_disabled
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import chat, responses
-from retinue.gateway.openai_api.errors import OpenAIEndpoint, plain_response, refuse_if_disabled
-from retinue.gateway.openai_api.model_names import PRODUCT, find_agent, model_names
 from retinue.gateway.openai_api.run_stream import EventStream, RunStream
 from retinue.gateway.openai_api.schemas import ChatRequest, EmbeddingRequest, ResponseRequest
-from retinue.gateway.openai_api.submit import AgentRequest, new_conversation, reply_headers, submit
+from retinue.gateway.openai_api.submit import (
+    PRODUCT,
+    AgentRequest,
+    find_agent,
+    model_names,
+    new_conversation,
+    reply_headers,
+    submit,
+)
 from retinue.wire.protocol import Scope
 
 if TYPE_CHECKING:

@@ -1,16 +1,18 @@
-"""Submit the message of a request: find its session, and start the session with the request's history."""
+"""Submit the message of a request: find its agent and session, and start the session with the request's history."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from retinue.config.schema import Config
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
+from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage
 from retinue.core.model import ToolSpec
@@ -19,15 +21,16 @@ from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.endpoint import principal_of
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Call, Gateway
-from retinue.gateway.methods.agent import require_command_scope
+from retinue.gateway.methods.messages import require_command_scope
 from retinue.gateway.openai_api.conversation import ClientConversation, ConversationStep, check_tools
-from retinue.gateway.openai_api.model_names import find_agent
 from retinue.gateway.openai_api.run_stream import RunStream
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded, TranscriptEntry
 from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name
 from retinue.wire.protocol import ErrorCode
 
+PRODUCT = "retinue"
+DEFAULT_AGENT = "default"
 SESSION_HEADER = "x-retinue-session-key"
 RUN_HEADER = "x-retinue-run-id"
 MODEL_HEADER = "x-retinue-model"
@@ -194,3 +197,29 @@ def _key(agent: AgentId, kind: str, name: str) -> SessionKey:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def model_names(config: Config) -> Iterator[str]:
+    """All names in the list of models: the short name of the default agent, then one name for each agent."""
+    yield PRODUCT
+    yield from (f"{PRODUCT}/{agent}" for agent in config.agents.ids)
+
+
+def find_agent(config: Config, model: str) -> AgentId:
+    """The agent that `retinue`, `retinue/<agent>` or `retinue:<agent>` means; raises `BadField` if there is none."""
+    for mark in ("/", ":"):
+        product, found, agent = model.strip().lower().partition(mark)
+        if product == PRODUCT and (not found or agent == DEFAULT_AGENT):
+            return config.agents.default_id
+        if product == PRODUCT:
+            try:
+                return config.agents.resolve(agent).id
+            except UsageError:
+                break
+    known = ", ".join(model_names(config))
+    raise BadField(
+        "model",
+        f"There is no model '{model[:100]}'. The models are agents: {known}.",
+        code=ErrorCode.NOT_FOUND,
+        kind="model_not_found",
+    )

@@ -1,14 +1,19 @@
-"""Methods over HTTP: `POST /rpc/<method>` with the parameters as body and the result as response."""
+"""The protocol over HTTP: `POST /rpc/<method>`, and `POST /pair` for a device that has a pairing code."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, failure_response, json_response, principal_of
 from retinue.gateway.errors import explain_failure
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import call_method, load_methods
+from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
 
@@ -28,4 +33,38 @@ async def call(gateway: Gateway, request: Request) -> Response:
     return json_response(result)
 
 
-ENDPOINTS = (RouteEndpoint(verb="POST", path="/rpc/{method}", scope=Scope.READ, act=call, in_schema=False),)
+class PairRequest(Params, frozen=True):
+    """The pairing code, and the name of the device in lists."""
+
+    code: Annotated[str, Meta(min_length=4, max_length=40)]
+    name: Name = "a device"
+
+
+class Paired(Wire, frozen=True):
+    """The device's token; it is sent once."""
+
+    token: str
+    token_id: str
+    scopes: list[Scope]
+
+
+async def pair(gateway: Gateway, request: Request, body: PairRequest) -> Paired:
+    source = find_source(request.scope, gateway.auth.settings)
+    admission = gateway.auth.admit(Credentials(pairing_code=body.code), source, body.name)
+    assert admission.token is not None
+    principal = admission.principal
+    return Paired(admission.token, principal.token_id, sorted(principal.scopes))
+
+
+ENDPOINTS = (
+    RouteEndpoint(verb="POST", path="/rpc/{method}", scope=Scope.READ, act=call, in_schema=False),
+    RouteEndpoint(
+        verb="POST",
+        path="/pair",
+        scope=None,
+        act=pair,
+        body=PairRequest,
+        result=Paired,
+        summary="Get a token for a pairing code.",
+    ),
+)

@@ -19,10 +19,9 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId
 from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
-from retinue.gateway.endpoint import principal_of
+from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call, Gateway
-from retinue.gateway.openai_api.errors import OpenAIEndpoint, plain_response
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
 from retinue.runtime.turns.plan import Planner, TurnPlan
@@ -30,8 +29,8 @@ from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
 from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
-from retinue.wire.agent import SessionName
 from retinue.wire.frames import Name, Params
+from retinue.wire.messages import SessionName
 from retinue.wire.protocol import ErrorCode, Scope
 
 DENIED_OVER_HTTP = (

@@ -10,7 +10,7 @@ from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.wire import agent as wire
+from retinue.wire import messages as wire
 from retinue.wire.frames import Done
 from retinue.wire.protocol import ErrorCode, Scope
 

@@ -7,8 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from retinue.core.envelope import Outbound
-from retinue.wire.frames import Base64, Done, IdempotencyKey, Name, Params, Time, Wire, check_base64
-from retinue.wire.method import Method
+from retinue.wire.frames import Base64, Done, IdempotencyKey, Method, Name, Params, Time, Wire, check_base64
 from retinue.wire.protocol import Scope
 
 MAX_WAIT_MS = 600_000

@@ -1,21 +1,27 @@
-"""Messages from a bridge to a chat service: `POST /channels/http/<account>`."""
+"""Messages from other programs: `POST /channels/http/<account>` of bridges to chat services, and webhooks.
+
+A webhook wakes an agent or gives it a task, with a token of its own.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from retinue.automation.webhooks import HookRefused
 from retinue.channels.http import NAME as HTTP
 from retinue.core.messages import Image
 from retinue.core.origin import Origin, PeerKind
 from retinue.gateway.auth.authenticator import Principal, bearer_token
-from retinue.gateway.auth.client_address import find_source
+from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
-from retinue.gateway.errors import RequestRefused
+from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
+from retinue.runtime.automation.webhooks import read_request
 from retinue.runtime.channels.delivery import find_account, max_media_bytes
 from retinue.runtime.channels.receive import Arrival, receive
 from retinue.security.escaping import literal
@@ -26,6 +32,10 @@ from retinue.wire.protocol import ErrorCode, Scope
 Id = Annotated[str, Meta(min_length=1, max_length=300)]
 
 CHANNEL_SCOPES = frozenset({Scope.WRITE})
+HOOK_HEADER = "x-retinue-token"
+_HOOK_CODES = {403: ErrorCode.FORBIDDEN, 404: ErrorCode.NOT_FOUND, 422: ErrorCode.FAILED}
+_PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", HOOK_HEADER})
+"""Headers with credentials, which a webhook's template must not read."""
 
 
 class _Stripped(Params, frozen=True):
@@ -176,16 +186,58 @@ def _describe(media: ChannelMedia) -> str:
     return f"[Attached: {sanitise_line(literal(', '.join(facts), 1_000)) or 'a file'}]"
 
 
-ENDPOINTS = (
-    RouteEndpoint(
-        verb="POST",
-        path="/channels/http/{account}",
-        scope=Scope.WRITE,
-        act=receive_message,
-        name="bring",
-        admit=admit_bridge,
-        body=ChannelMessage,
-        result=ChannelAnswer,
-        summary="Deliver a message of a chat.",
-    ),
+class HookAccepted(Wire, frozen=True):
+    """Whether the request was accepted, waits for the next heartbeat, or was skipped by a filter."""
+
+    status: Literal["accepted", "next-heartbeat", "skipped"] = "accepted"
+    run_id: str | None = None
+
+
+async def hook(gateway: Gateway, request: Request) -> HookAccepted:
+    settings = gateway.runtime.home.config.hooks
+    if not settings.enabled:
+        raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks are disabled (hooks.enabled).")
+    if settings.token is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks need a token: set hooks.token.")
+    given = bearer_token(request.headers.getlist("authorization")) or request.headers.get(HOOK_HEADER)
+    gateway.auth.check_secret(given, settings.token, find_source(request.scope, gateway.auth.settings).address)
+    body = _read_body(await request.body(), settings.max_body_bytes)
+    try:
+        headers = {header: text for header, text in request.headers.items() if header not in _PRIVATE_HEADERS}
+        task = await read_request(gateway.runtime.home, request.path_params["name"], body, headers)
+        if task is None:
+            return HookAccepted("skipped")
+        run = await gateway.background.hooks.take(task)
+    except HookRefused as refusal:
+        raise RequestRefused(_HOOK_CODES.get(refusal.status, ErrorCode.BAD_REQUEST), str(refusal)) from refusal
+    return HookAccepted("accepted" if run else "next-heartbeat", run)
+
+
+def _read_body(raw: bytes, limit: int) -> Mapping[str, Any]:
+    if len(raw) > limit:
+        raise RequestRefused(ErrorCode.TOO_LARGE, f"The request is larger than {limit:,} bytes (hooks.maxBodyBytes).")
+    body = read_plain_json(raw)
+    if not isinstance(body, dict):
+        raise RequestRefused(ErrorCode.BAD_REQUEST, "The request must be a JSON object.")
+    return body
+
+
+CHANNEL_ENDPOINT = RouteEndpoint(
+    verb="POST",
+    path="/channels/http/{account}",
+    scope=Scope.WRITE,
+    act=receive_message,
+    name="bring",
+    admit=admit_bridge,
+    body=ChannelMessage,
+    result=ChannelAnswer,
+    summary="Deliver a message of a chat.",
 )
+
+
+def make_webhook_endpoint(path: str) -> RouteEndpoint:
+    """The endpoint of all webhooks under a path."""
+    path = f"{path}/{{name:path}}"
+    return RouteEndpoint(
+        verb="POST", path=path, scope=None, act=hook, result=HookAccepted, summary="Give an agent a task."
+    )

@@ -14,12 +14,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from retinue import __version__
 from retinue.core.clock import random_id
 from retinue.gateway.auth.authenticator import Admission, bearer_token
-from retinue.gateway.auth.client_address import find_source
 from retinue.gateway.auth.pairing import format_code
+from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.connection import Connection, SendQueue
 from retinue.gateway.errors import RequestRefused, explain_failure, read_json
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import MethodBinding, call_method
+from retinue.gateway.transport import ABORT
 from retinue.wire import codec
 from retinue.wire.events import PairingRequested
 from retinue.wire.frames import ClientFacts, Connect, Credentials, Failure, Hello, Policy, RequestFrame, Wire
@@ -44,8 +45,6 @@ PAIRING_POLL_SECONDS = 0.3
 """How often a pairing request is read; another process may have decided on it."""
 SEND_SECONDS = 30.0
 """How long queued frames may wait for a client to read them."""
-ABORT = "retinue.abort"
-"""The key in the scope's extensions under which the server puts the function that cuts a connection off."""
 
 
 class SocketEndpoint:

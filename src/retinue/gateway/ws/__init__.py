@@ -1,1 +1,0 @@
-"""The WebSocket of the gateway."""
