@@ -23,7 +23,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.sessions.delegation import ToolAnswer
+from retinue.toolkit.sessions import ToolAnswer
 from tests.runtime.conftest import Stage
 
 MAIN = SessionKey.main(DEFAULT_AGENT)

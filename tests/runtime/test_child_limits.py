@@ -13,7 +13,7 @@ from retinue.dispatch.subagents import ChildState, SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions import CallingSession, SpawnArguments, SubagentsArguments
 from tests.runtime.delegation import MAIN, TASK, Follower, Gated, last_words, serving
 
 pytestmark = pytest.mark.anyio

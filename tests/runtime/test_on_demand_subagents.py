@@ -18,7 +18,7 @@ from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
-from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments
+from retinue.toolkit.sessions import CallingSession, SpawnArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
 

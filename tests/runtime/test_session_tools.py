@@ -16,7 +16,7 @@ from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
 from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import says
-from retinue.toolkit.sessions.delegation import (
+from retinue.toolkit.sessions import (
     CallingSession,
     SessionsSendArguments,
     SpawnArguments,

@@ -25,7 +25,7 @@ from retinue.dispatch.subagents import (
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.sessions.delegation import (
+from retinue.toolkit.sessions import (
     CallingSession,
     SessionsSendArguments,
     SpawnArguments,

@@ -17,7 +17,7 @@ from retinue.sessions.session import working_folder
 from retinue.structs.decode import decode
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments
+from retinue.toolkit.sessions import CallingSession, SpawnArguments
 from retinue.tools.policy import Effect
 from tests.runtime.delegation import MAIN, TASK, Gated, Scene, last_words, serving
 

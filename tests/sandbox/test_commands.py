@@ -20,7 +20,7 @@ from retinue.core.errors import StorageError, ToolFailed
 from retinue.sandbox.bubblewrap import Bubblewrap
 from retinue.storage.files import Root
 from retinue.storage.files.root import ReadOnlyRoot
-from retinue.toolkit.processes.process_tool import process_tool
+from retinue.toolkit.processes.tools import process_tool
 from retinue.tools.elevated import Elevation
 from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench
 

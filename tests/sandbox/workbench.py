@@ -19,7 +19,7 @@ from retinue.security.network import MODEL_CHOSEN, Policy
 from retinue.storage.files import Root
 from retinue.structs.decode import decode
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.tools import exec_tool
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.tool import ToolContext
 

@@ -26,7 +26,7 @@ from retinue.storage.files import Resolver, Root
 from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.processes.exec_tool import open_workdir
+from retinue.toolkit.processes.tools import open_workdir
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Board

@@ -17,15 +17,14 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.storage.files import Root
+from retinue.toolkit.cron import JobService
 from retinue.toolkit.gateway import ConfigService
-from retinue.toolkit.job_service import JobService
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.message import Messenger
-from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
-from retinue.toolkit.session_services import SessionStatus
-from retinue.toolkit.sessions.delegation import SessionAccess
+from retinue.toolkit.sessions import SessionAccess
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 

@@ -18,8 +18,8 @@ from retinue.structs.decode import decode
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import ProgramFolders, locate_programs
-from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.processes.launch import CommandEnd, Launch
+from retinue.toolkit.processes.tools import exec_tool
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinSpec, Security

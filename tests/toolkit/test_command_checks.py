@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.tools import exec_tool
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import call, failure, text_of

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.keys import AgentId
-from retinue.toolkit.cron import cron_tool
-from retinue.toolkit.job_service import Listed
+from retinue.toolkit.cron import Listed, cron_tool
 from retinue.tools.tool import ToolContext
 from tests.toolkit.conftest import Person, call, failure
 

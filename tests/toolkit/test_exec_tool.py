@@ -21,9 +21,8 @@ from retinue.core.trust import Trust
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
-from retinue.toolkit.processes.process_tool import process_tool
+from retinue.toolkit.processes.tools import exec_tool, process_tool
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from tests.toolkit.conftest import Person, SteppedClock, call, failure, text_of

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from retinue.core.clock import clock_style
 from retinue.core.messages import Image
-from retinue.toolkit.files import image, patch, read_write, search
-from retinue.toolkit.files.image import MAX_PICTURE_BYTES
+from retinue.toolkit.files import patch, read_write, search
+from retinue.toolkit.files.read_write import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.processes import exec_tool, process_tool
-from retinue.toolkit.sessions import plan, status
+from retinue.toolkit.processes.tools import make_exec_tool, make_process_tool
+from retinue.toolkit.sessions import make_plan_tool, make_status_tool
 from retinue.toolkit.tool_search import search_tools
 from retinue.toolkit.web import tools as web
 from retinue.tools.tool import Tool, ToolContext
@@ -28,12 +28,15 @@ from tests.toolkit.test_read_write import PNG
 
 pytestmark = pytest.mark.anyio
 
-FAMILIES = (read_write, patch, search, exec_tool, process_tool, web, status, plan, image)
+FAMILIES = (
+    *(read_write.make_tools, patch.make_tools, search.make_tools, make_exec_tool, make_process_tool),
+    *(web.make_tools, make_status_tool, make_plan_tool, read_write.make_image_tool),
+)
 
 
 @pytest.fixture
 def toolset(parts: ToolParts) -> Toolset:
-    tools = Toolset(tool for family in FAMILIES for tool in family.make_tools(parts))
+    tools = Toolset(tool for family in FAMILIES for tool in family(parts))
     return Toolset([*tools.values(), *search_tools(tools)])
 
 

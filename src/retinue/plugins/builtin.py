@@ -10,17 +10,17 @@ TOOL_FAMILIES = {
     "files": "retinue.toolkit.files.read_write:make_tools",
     "patch": "retinue.toolkit.files.patch:make_tools",
     "lookup": "retinue.toolkit.files.search:make_tools",
-    "shell": "retinue.toolkit.processes.exec_tool:make_tools",
-    "process": "retinue.toolkit.processes.process_tool:make_tools",
+    "shell": "retinue.toolkit.processes.tools:make_exec_tool",
+    "process": "retinue.toolkit.processes.tools:make_process_tool",
     "web": "retinue.toolkit.web.tools:make_tools",
     "memory": "retinue.toolkit.memory:make_tools",
-    "status": "retinue.toolkit.sessions.status:make_tools",
-    "sessions": "retinue.toolkit.sessions.delegation:make_tools",
+    "status": "retinue.toolkit.sessions:make_status_tool",
+    "sessions": "retinue.toolkit.sessions:make_tools",
     "cron": "retinue.toolkit.cron:make_tools",
     "message": "retinue.toolkit.message:make_tools",
     "gateway": "retinue.toolkit.gateway:make_tools",
-    "plan": "retinue.toolkit.sessions.plan:make_tools",
-    "image": "retinue.toolkit.files.image:make_tools",
+    "plan": "retinue.toolkit.sessions:make_plan_tool",
+    "image": "retinue.toolkit.files.read_write:make_image_tool",
 }
 """The built-in tools by family, in the order in which the prompt lists them."""
 

@@ -15,12 +15,11 @@ from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
-from retinue.toolkit.job_service import JobService
+from retinue.toolkit.cron import JobService
 from retinue.toolkit.memory import Notebook
-from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.session_services import SessionServices, SessionStatus
-from retinue.toolkit.sessions.delegation import SessionAccess
+from retinue.toolkit.sessions import SessionAccess
 from retinue.tools.shell.allowlist import CommandRuleStore
 
 if TYPE_CHECKING:

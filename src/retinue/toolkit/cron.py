@@ -1,18 +1,47 @@
-"""The cron tool: jobs that the agent runs at scheduled times."""
+"""The cron tool: jobs that the agent runs at scheduled times, and the service that stores them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
 from retinue.structs.plain import to_plain
-from retinue.toolkit.job_service import JobService, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+
+Listed = list[dict[str, Any]]
+
+
+class JobService(Protocol):
+    """The jobs of an agent; every method raises `UsageError` for invalid or unknown jobs."""
+
+    def list(self, agent: AgentId) -> Listed: ...
+
+    def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]: ...
+
+    def run(self, agent: AgentId, job: str) -> dict[str, Any]:
+        """Run a job soon, in addition to its schedule."""
+        ...
+
+    def wake(self, agent: AgentId, text: str, mode: Literal["now", "next-heartbeat"]) -> dict[str, Any]:
+        """Add an event to the agent's main session, processed now or with its next heartbeat."""
+        ...
+
+    def remove(self, agent: AgentId, job: str) -> dict[str, Any]: ...
+
+    def runs(self, agent: AgentId, job: str) -> Listed: ...
+
+
+OpenJobs = Callable[[], JobService]
+"""Returns the service after the runtime has been opened."""
 
 
 class CronArguments(Arguments):

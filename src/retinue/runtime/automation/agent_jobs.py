@@ -18,7 +18,7 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.home import Home
-from retinue.toolkit.job_service import Listed
+from retinue.toolkit.cron import Listed
 
 
 def zone_of(home: Home) -> str:

@@ -8,8 +8,8 @@ from retinue.core.messages import text_of
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import sanitise_line, wrap_untrusted
-from retinue.toolkit.processes.exec_tool import format_end
 from retinue.toolkit.processes.launch import CommandEnd
+from retinue.toolkit.processes.tools import format_end
 
 
 def announce(end: CommandEnd) -> Inbound:

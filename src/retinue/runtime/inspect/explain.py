@@ -39,7 +39,7 @@ from retinue.toolkit.files.paths import locate_readable, locate_writable, storag
 from retinue.toolkit.processes.approval import assess_launch
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import base_environment
-from retinue.toolkit.processes.exec_tool import ExecArguments, enclose, make_launch_request, open_workdir
+from retinue.toolkit.processes.tools import ExecArguments, enclose, make_launch_request, open_workdir
 from retinue.tools.elevated import Elevation, elevate_rules
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
 from retinue.tools.shell.allowlist import FixedCommandRules

@@ -21,7 +21,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
-from retinue.toolkit.sessions.delegation import (
+from retinue.toolkit.sessions import (
     CallingSession,
     SessionsSendArguments,
     SpawnArguments,

@@ -1,7 +1,8 @@
-"""The read, write and edit tools."""
+"""The read, write, edit and image tools."""
 
 from __future__ import annotations
 
+import base64
 import difflib
 from functools import partial
 from typing import Any
@@ -10,12 +11,11 @@ from anyio import to_thread
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
-from retinue.core.messages import Text, text_of
+from retinue.core.messages import Image, Text, text_of
 from retinue.core.trust import Trust
 from retinue.security.escaping import file_name
 from retinue.security.untrusted_text import TextSource, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
-from retinue.toolkit.files.image import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
@@ -24,9 +24,16 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 MAX_READ_BYTES = 64_000_000
 MAX_EDIT_BYTES = 8_000_000
+MAX_PICTURE_BYTES = 5_000_000
 PAGE_LINES = 2_000
 PAGE_CHARS = 48_000
 _SUGGESTIONS = 5
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
 
 
 class ReadArguments(Arguments):
@@ -62,6 +69,11 @@ class EditArguments(Arguments):
             raise ValueError("oldText and newText are the same")
 
 
+class ImageArguments(Arguments):
+    path: str
+    question: str | None = None
+
+
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the tools that read and change single files."""
     return (
@@ -87,6 +99,20 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
             arguments=EditArguments,
             run=edit_file,
             parallel=False,
+        ),
+    )
+
+
+def make_image_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the image tool."""
+    return (
+        Tool(
+            name="image",
+            summary="Look at a picture",
+            description="Look at a picture file (png, jpeg, gif, webp).",
+            arguments=ImageArguments,
+            run=show_image,
+            deferred=True,
         ),
     )
 
@@ -246,3 +272,34 @@ def encode_utf8(text: str) -> bytes:
         raise ToolFailed(
             "The text contains half of a surrogate pair and cannot be written. Send whole characters."
         ) from None
+
+
+def media_type_of(data: bytes) -> str | None:
+    """Return the media type of a picture by its first bytes, or None."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
+
+
+def image_from_bytes(data: bytes, name: str) -> Image | None:
+    """Return a picture as message content, or None if the bytes are not a picture."""
+    kind = media_type_of(data)
+    if kind is None:
+        return None
+    if len(data) > MAX_PICTURE_BYTES:
+        raise ToolFailed(
+            f"The picture '{name}' has {len(data):,} bytes; at most {MAX_PICTURE_BYTES:,} can be shown. Scale it down."
+        )
+    return Image(kind, base64.b64encode(data).decode("ascii"))
+
+
+async def show_image(arguments: ImageArguments, context: ToolContext) -> ToolOutput:
+    """Load a picture and return it to the model."""
+    root, relative = locate_readable(context, arguments.path)
+    with storage_errors_explained():
+        read = await to_thread.run_sync(lambda: root.read(relative, max_bytes=MAX_PICTURE_BYTES))
+    image = image_from_bytes(read.data, arguments.path)
+    if image is None:
+        raise ToolFailed(f"'{arguments.path}' is not a png, jpeg, gif or webp picture.")
+    caption = f"{arguments.path}: {image.media_type}, {len(read.data):,} bytes."
+    return ToolOutput((Text(f"{caption} {arguments.question}" if arguments.question else caption), image))

@@ -16,8 +16,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.processes.command_checks import hash_scripts, repository_objection
-from retinue.toolkit.processes.control_words import find_control_word
+from retinue.toolkit.processes.command_checks import find_control_word, hash_scripts, repository_objection
 from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.taint import TAINTED_REASON

@@ -17,8 +17,7 @@ from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.security.untrusted_text import sanitise
-from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch
-from retinue.toolkit.processes.start import kill_session, start_supervised
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, kill_session, start_supervised
 
 
 class BoundedOutput:

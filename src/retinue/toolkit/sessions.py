@@ -1,18 +1,126 @@
-"""Tools for sub-agents and for the sessions and agents of the same home."""
+"""Tools about the session itself (session_status, update_plan) and about sub-agents, other sessions and agents."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, Literal, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
+from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
-from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+
+
+class StatusArguments(Arguments):
+    model: str | None = argument(None, description="switch to it; `default` switches back")
+
+
+def make_status_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the session_status tool."""
+    return (status_tool(parts.services, parts.clock),)
+
+
+def status_tool(services: SessionServices, clock: Clock) -> Tool[StatusArguments]:
+    """Make the tool that shows the state of the session and sets its model."""
+
+    async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
+        lines: list[str] = []
+        if arguments.model is not None:
+            lines.append(f"Model set to {await _set_model(services, context.session, arguments.model.strip())}.")
+        status = await services.status(context.session)
+        return ToolOutput.of(
+            "\n".join([*lines, *describe_status(status, context.session, _format_time(services, clock.now()))])
+        )
+
+    return Tool(
+        name="session_status",
+        summary="Show time, model and usage",
+        description="Current date and time, model, tokens and cost of this session; can set its model.",
+        arguments=StatusArguments,
+        run=run,
+        parallel=False,
+    )
+
+
+async def _set_model(services: SessionServices, session: SessionKey, model: str) -> str:
+    try:
+        return await services.set_model(session, None if model.lower() in ("default", "") else model)
+    except UsageError as error:
+        raise ToolFailed(str(error)) from error
+
+
+def describe_status(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
+    """Return the state of a session, one fact per line."""
+    usage = status.usage
+    share = f" ({status.context / status.window:.0%})" if status.window else ""
+    read = f"{usage.prompt:,} tokens read ({usage.cache_read:,} cached)"
+    return [
+        f"Time: {time}",
+        f"Session: {session}",
+        f"Model: {status.model}",
+        f"Context: {status.context:,} of {status.window:,} tokens{share}",
+        f"Used: {read}, {usage.output:,} written, ${usage.cost:.4f}",
+        *status.notes,
+    ]
+
+
+def _format_time(services: SessionServices, now: datetime) -> str:
+    try:
+        local = now.astimezone(ZoneInfo(services.timezone))
+    except (ZoneInfoNotFoundError, ValueError):
+        local = now
+    return f"{local:%A %Y-%m-%d} {local.strftime(services.clock_style)} {services.timezone}"
+
+
+MAX_PLAN_STEPS = 40
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class PlanStep(Arguments):
+    step: str = argument(min_length=1)
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class PlanArguments(Arguments):
+    plan: list[PlanStep] = argument(min_length=1, max_length=MAX_PLAN_STEPS)
+    explanation: str | None = None
+
+
+def make_plan_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the update_plan tool."""
+    return (
+        Tool(
+            name="update_plan",
+            summary="Track the steps of a task",
+            description="State the whole plan of a longer task; exactly one step is in_progress until all are "
+            "completed.",
+            arguments=PlanArguments,
+            run=update_plan,
+            parallel=False,
+        ),
+    )
+
+
+async def update_plan(arguments: PlanArguments, context: ToolContext) -> ToolOutput:
+    """Check a plan and show it."""
+    states = [step.status for step in arguments.plan]
+    active = states.count("in_progress")
+    if active != 1 and not (active == 0 and set(states) == {"completed"}):
+        raise ToolFailed(
+            f"A plan must have exactly one step in_progress; this one has {active}. Correct it and call again."
+        )
+    lines = [f"{_MARKS[step.status]} {' '.join(step.step.split())}" for step in arguments.plan]
+    if arguments.explanation:
+        lines.insert(0, arguments.explanation)
+    await context.report("\n".join(lines))
+    return ToolOutput.of(f"Plan updated: {states.count('completed')} of {len(states)} steps done.")
 
 
 class CallingSession(Struct, frozen=True):

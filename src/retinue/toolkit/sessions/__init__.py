@@ -1,1 +1,0 @@
-"""Tools about the session itself and about other sessions and agents."""
