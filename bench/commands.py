@@ -16,9 +16,8 @@ from tests.tools.generator import generate
 
 from bench.measure import Sheet, median_ms
 from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
-from retinue.tools.shell.analysis import CommandLocation
+from retinue.tools.shell.analysis import CommandLocation, OpenFolderListing
 from retinue.tools.shell.decision import decide_command_line
-from retinue.tools.shell.filename_expansion import OpenFolderListing
 
 COMMANDS, SHORT_COMMANDS = 1_000_000, 100_000
 LEAST_SHARE = 0.7

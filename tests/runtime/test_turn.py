@@ -16,7 +16,7 @@ from retinue.core.keys import SessionKey
 from retinue.providers.model_choice import LocalServers
 from retinue.runtime.agents.agent import docs_folder
 from retinue.runtime.open import preview_prompt
-from retinue.skills.sources import BUNDLED
+from retinue.skills.library import BUNDLED
 from retinue.testing.replies import Fault, Reply, calls, refuses, says
 from tests.runtime.conftest import APIS, Stage, staged
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from retinue.skills.discovery import Discovery, discover
+from retinue.skills.library import Discovery, discover
+from retinue.skills.search import SkillSource
 from retinue.skills.settings import SkillsLimits
 from retinue.skills.skill import Skill, SkillTier, parse_skill
-from retinue.skills.sources import SkillSource
 from retinue.structs.decode import decode
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.skills.commands import derive_name, name_commands
+from retinue.skills.catalog import derive_name, name_commands
 from tests.skills.builders import make_skill
 
 

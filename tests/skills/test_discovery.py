@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from retinue.core.extension import SkillRoot
-from retinue.skills.discovery import discover
+from retinue.skills.library import BUNDLED, SkillFolders, discover, list_sources
+from retinue.skills.search import SkillSource
 from retinue.skills.settings import SkillsLimits, SkillsLoadSettings
 from retinue.skills.skill import SkillTier
-from retinue.skills.sources import BUNDLED, SkillFolders, SkillSource, list_sources
 from tests.skills.builders import look, names, write_skill
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.skills.library import SkillLibrary, evaluate_skills, make_context, open_library
+from retinue.skills.library import SkillFolders, SkillLibrary, evaluate_skills, make_context, open_library
 from retinue.skills.requirements import Programs
+from retinue.skills.search import SkillSource
 from retinue.skills.settings import SkillsLimits, SkillsSettings
 from retinue.skills.skill import SkillTier
-from retinue.skills.sources import SkillFolders, SkillSource
 from retinue.structs.decode import decode
 from tests.skills.builders import names, write_skill
 

@@ -18,10 +18,9 @@ from retinue.toolkit.files.read_write import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.tools import make_exec_tool, make_process_tool
 from retinue.toolkit.sessions import make_plan_tool, make_status_tool
-from retinue.toolkit.tool_search import search_tools
 from retinue.toolkit.web import tools as web
 from retinue.tools.tool import Tool, ToolContext
-from retinue.tools.toolset import Toolset
+from retinue.tools.toolset import Toolset, search_tools
 from tests.core.tokenizer import count_tokens
 from tests.toolkit.conftest import Board, call, failure, text_of
 from tests.toolkit.test_read_write import PNG

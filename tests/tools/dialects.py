@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
-from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, OpenFolderListing
 from retinue.tools.shell.decision import Allow, decide_command_line
-from retinue.tools.shell.filename_expansion import OpenFolderListing
 from tests.tools import recorder
 
 HOME = "/home/agent"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, analyse
-from retinue.tools.shell.filename_expansion import OpenFolderListing
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, OpenFolderListing, analyse
 from tests.tools.dialects import HOME, make_workspace, opened
 
 LIST = Path(__file__).with_name("everyday.txt")

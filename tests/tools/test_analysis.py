@@ -10,14 +10,15 @@ import pytest
 
 from retinue.tools.shell.analysis import (
     MAX_CHARACTERS,
+    MAX_NAMES,
     AnalysedCommand,
     CommandLocation,
     Joiner,
     NotAnalysable,
+    OpenFolderListing,
     PipelineStep,
     analyse,
 )
-from retinue.tools.shell.filename_expansion import MAX_NAMES, OpenFolderListing
 from retinue.tools.shell.lexer import Redirection
 
 

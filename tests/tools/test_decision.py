@@ -19,7 +19,7 @@ from retinue.tools.shell.decision import (
     decide_command_line,
 )
 from retinue.tools.shell.explanation import show_exactly
-from retinue.tools.shell.read_only_commands import harden
+from retinue.tools.shell.safe_commands import harden
 from tests.stopwatch import at_most
 
 DEFAULT = CommandRules()

@@ -10,8 +10,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from retinue.tools.elevated import Elevation
-from retinue.tools.policy import OWNER_TOOLS, Caller, Effect, Layer, Layers, Scope, ToolDecision, decide_tool
-from retinue.tools.tool_names import GROUPS, PROFILES, canonical_name, expand_names, parse_tool_names
+from retinue.tools.policy import (
+    GROUPS,
+    OWNER_TOOLS,
+    PROFILES,
+    Caller,
+    Effect,
+    Layer,
+    Layers,
+    Scope,
+    ToolDecision,
+    canonical_name,
+    decide_tool,
+    expand_names,
+    parse_tool_names,
+)
 
 OWNER, GUEST = Caller(owner=True), Caller(owner=False)
 

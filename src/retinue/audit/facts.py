@@ -12,8 +12,7 @@ from retinue.core.keys import AgentId
 from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
-from retinue.skills.discovery import Discovery
-from retinue.skills.library import CheckedSkill
+from retinue.skills.library import CheckedSkill, Discovery
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 

@@ -19,8 +19,7 @@ from msgspec import Struct, field
 from retinue.automation.external_program import ExternalProgram, run_json_program
 from retinue.core.errors import RetinueError
 from retinue.security.untrusted_text import sanitise
-from retinue.skills.front_matter import Extras
-from retinue.skills.skill import Requirements
+from retinue.skills.skill import Extras, Requirements
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
 from retinue.structs.decode import DecodeError, decode
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from retinue.runtime.agents.agent import AgentWorkspace
     from retinue.skills.catalog import SkillCatalog
-    from retinue.skills.discovery import Discovery
-    from retinue.skills.library import CheckedSkill
+    from retinue.skills.library import CheckedSkill, Discovery
     from retinue.skills.skill import SkillProblem
 
 DESCRIPTION_SHOWN = 60

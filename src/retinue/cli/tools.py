@@ -110,7 +110,7 @@ def explain(
 ) -> None:
     """Show the decision of every policy layer for TOOL, or the decision for one call."""
     from retinue.core.errors import UsageError
-    from retinue.tools.tool_names import canonical_name
+    from retinue.tools.policy import canonical_name
 
     name = canonical_name(tool)
     given = {option: value for option, value in about.items() if value is not None}
@@ -133,8 +133,7 @@ def explain(
 def _explain_layers(invocation: Invocation, name: str, standing: SessionStanding) -> None:
     from retinue.core.errors import UsageError
     from retinue.runtime.inspect.explain import every_tool
-    from retinue.tools.policy import OWNER_TOOLS
-    from retinue.tools.tool_names import GROUPS, expand_names
+    from retinue.tools.policy import GROUPS, OWNER_TOOLS, expand_names
 
     known = every_tool(standing.home)
     found = known.get(name)

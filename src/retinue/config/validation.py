@@ -18,7 +18,7 @@ from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.tool_names import GROUPS
+from retinue.tools.policy import GROUPS
 
 _SHOWN_CHARS = 40
 

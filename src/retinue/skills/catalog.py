@@ -1,8 +1,9 @@
-"""The list of skills in the prompt, limited in size."""
+"""How skills are offered: as a list in the prompt, limited in size, and as slash commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from itertools import accumulate
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from msgspec import Struct
 from retinue.security.escaping import literal, xml
 from retinue.skills.skill import Skill
 
+MAX_NAME = 32
+MAX_DESCRIPTION = 100
+_FOREIGN = re.compile(r"[^a-z0-9]+")
 _OPENING = "<available_skills>\n"
 _CLOSING = "</available_skills>"
 _MAX_PATH_CHARS = 4096
@@ -50,7 +54,7 @@ def _shorten(visible: tuple[Skill, ...], head: tuple[Skill, ...], prefix: str, m
     sizes = list(accumulate(map(len, rows), initial=0))
     for count in range(len(rows), 0, -1):
         note = _describe_cut(count, len(visible), compact=True)
-        if _frame_size(note) + sizes[count] <= max_chars:
+        if len(_assemble([""], note)) + sizes[count] <= max_chars:
             return SkillCatalog(_assemble(rows[:count], note), head[:count], visible[count:], compact=True, note=note)
     return SkillCatalog("", (), visible, compact=True, note=_describe_cut(0, len(visible), compact=True))
 
@@ -61,24 +65,55 @@ def _assemble(rows: list[str], note: str) -> str:
     return "".join((f"{note}\n" if note else "", _OPENING, *rows, _CLOSING))
 
 
-def _frame_size(note: str) -> int:
-    return len(note) + 1 + len(_OPENING) + len(_CLOSING)
-
-
 def _describe_cut(listed: int, total: int, *, compact: bool) -> str:
     bare = ", without descriptions" if compact else ""
     return f"Note: {listed} of {total} skills are listed{bare}, to keep this short. `retinue skills check` shows all."
 
 
 def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
+    location = literal(skill.location.as_posix(), _MAX_PATH_CHARS)
+    if location.startswith(prefix):
+        location = f"~/{location[len(prefix) :]}"
     description = "" if compact else f"<description>{xml(skill.description)}</description>\n"
     return (
         f"<skill>\n<name>{xml(skill.name)}</name>\n{description}"
-        f"<location>{xml(_locate(skill, prefix))}</location>\n"
+        f"<location>{xml(location)}</location>\n"
         f"<version>{skill.version}</version>\n</skill>\n"
     )
 
 
-def _locate(skill: Skill, prefix: str) -> str:
-    location = literal(skill.location.as_posix(), _MAX_PATH_CHARS)
-    return f"~/{location[len(prefix) :]}" if location.startswith(prefix) else location
+class SkillCommand(Struct, frozen=True):
+    """The name of a slash command, and the skill it runs."""
+
+    name: str
+    description: str
+    skill: Skill
+
+
+def name_commands(skills: Iterable[Skill], *, reserved: Collection[str] = ()) -> tuple[SkillCommand, ...]:
+    """Return one command per user-invocable skill; equal names get `_2`, `_3` … in the order given."""
+    taken = {derive_name(name) for name in reserved}
+    commands = []
+    for skill in skills:
+        if skill.user_invocable:
+            name = _make_unique(derive_name(skill.name), taken)
+            taken.add(name)
+            description = skill.description
+            if len(description) > MAX_DESCRIPTION:
+                description = description[: MAX_DESCRIPTION - 1].rstrip() + "…"
+            commands.append(SkillCommand(name, description, skill))
+    return tuple(commands)
+
+
+def derive_name(name: str) -> str:
+    """Derive a command name: lower-case letters, digits and single underscores, at most 32 characters."""
+    return _FOREIGN.sub("_", name.lower()).strip("_")[:MAX_NAME].rstrip("_") or "skill"
+
+
+def _make_unique(name: str, taken: Collection[str]) -> str:
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        suffix = f"_{number}"
+        candidate = name[: MAX_NAME - len(suffix)].rstrip("_") + suffix
+    return candidate

@@ -1,22 +1,141 @@
-"""The skills of one agent, cached until files change."""
+"""The skills of one agent: its source folders, what they contain, and a cache until files change.
+
+The sources are searched in order; of several skills with the same name, the first is used.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from retinue.core.errors import SkillError
-from retinue.skills.discovery import Discovery, discover, read_skill
+from retinue.core.extension import SkillRoot
 from retinue.skills.requirements import Eligibility, EligibilityContext, check_skill
-from retinue.skills.search import SkillFile
-from retinue.skills.settings import SkillsLimits, SkillsSettings
-from retinue.skills.skill import Skill, SkillTier
-from retinue.skills.sources import SkillFolders, SkillSource, expand_paths, list_sources
+from retinue.skills.search import Scan, SkillFile, SkillSource, search_source
+from retinue.skills.settings import SkillsLimits, SkillsLoadSettings, SkillsSettings
+from retinue.skills.skill import Skill, SkillProblem, SkillTier, parse_skill
+from retinue.storage.files.descriptors import fold_name, read_up_to
 from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path, stamp_status
+
+BUNDLED = Path(__file__).parent / "bundled"
+
+
+class SkillFolders(Struct, frozen=True):
+    """The skill folders of the person, the home and the run; `managed` is `skills` in the state folder.
+
+    `workspace` is None if the workspace's own skills must not be used, because it is not trusted.
+    """
+
+    user_home: Path
+    managed: Path
+    workspace: Path | None = None
+    plugins: tuple[SkillRoot, ...] = ()
+    explicit: tuple[Path, ...] = ()
+    bundled: Path = BUNDLED
+
+
+def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillSource, ...]:
+    """Return every folder to search; for equal names, the skill from the earlier source is used."""
+    own = places.workspace
+    workspace = (
+        ()
+        if own is None
+        else (
+            SkillSource(SkillTier.WORKSPACE, own / "skills", within=own),
+            SkillSource(SkillTier.PROJECT, own / ".agents" / "skills", within=own),
+        )
+    )
+    return (
+        *(SkillSource(SkillTier.EXPLICIT, _skill_folder(path), named=True) for path in places.explicit),
+        *workspace,
+        SkillSource(SkillTier.PERSONAL, places.user_home / ".agents" / "skills"),
+        SkillSource(SkillTier.MANAGED, places.managed),
+        *(SkillSource(SkillTier.PLUGIN, root.path, named=True) for root in places.plugins),
+        SkillSource(SkillTier.BUNDLED, places.bundled),
+        *(SkillSource(SkillTier.EXTRA, path, named=True) for path in expand_paths(load.extra_dirs, places)),
+    )
+
+
+def expand_paths(texts: Iterable[str], places: SkillFolders) -> tuple[Path, ...]:
+    """Expand configured paths: `~` is the home folder, relative paths start from the state folder."""
+    return tuple(
+        places.user_home / text[2:] if text == "~" or text.startswith("~/") else places.managed.parent / text
+        for text in texts
+        if text
+    )
+
+
+def _skill_folder(path: Path) -> Path:
+    """Return the folder of a skill that is given by its folder or by its file."""
+    absolute = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - `..` goes, links stay
+    return absolute.parent if absolute.name.lower() == "skill.md" else absolute
+
+
+class Shadowing(Struct, frozen=True):
+    """A skill that is not used because an earlier one has the same name."""
+
+    skill: Skill
+    by: Skill
+
+
+class Discovery(Struct, frozen=True):
+    """The skills found, sorted by name. Problems and limits say what was not read, and why."""
+
+    skills: tuple[Skill, ...] = ()
+    problems: tuple[SkillProblem, ...] = ()
+    shadowed: tuple[Shadowing, ...] = ()
+    limits: tuple[SkillProblem, ...] = ()
+
+
+def discover(
+    sources: Iterable[SkillSource],
+    limits: SkillsLimits,
+    allowed_targets: Sequence[Path] = (),
+    read: Callable[[SkillFile, int], Skill] | None = None,
+) -> tuple[Discovery, Scan]:
+    """Search all sources once; `read` takes an open file and the maximum size.
+
+    The returned scan records what was searched.
+    """
+    make = read or read_skill
+    scan = Scan(
+        max_candidates=limits.max_candidates_per_root,
+        max_skills=limits.max_skills_loaded_per_source,
+        allowed_targets=tuple(os.path.realpath(target) for target in allowed_targets),
+        read=lambda file: make(file, limits.max_skill_file_bytes),
+    )
+    for source in sources:
+        search_source(source, scan)
+    return _settle(scan), scan
+
+
+def read_skill(file: SkillFile, max_bytes: int) -> Skill:
+    """Read and parse an open `SKILL.md`; raises `SkillError`."""
+    claimed = file.status.st_size
+    # The reported size is not reliable: the file may grow.
+    data = b"" if claimed > max_bytes else read_up_to(file.descriptor, max_bytes + 1, claimed)
+    if claimed > max_bytes or len(data) > max_bytes:
+        raise SkillError(
+            f"It is larger than {max_bytes:,} bytes (`skills.limits.maxSkillFileBytes`). "
+            "Move parts of it to separate files."
+        )
+    return parse_skill(data, file.location, file.tier)
+
+
+def _settle(scan: Scan) -> Discovery:
+    winners: dict[str, Skill] = {}
+    shadowed = []
+    for skill in scan.skills:
+        winner = winners.setdefault(fold_name(skill.name), skill)
+        if winner is not skill:
+            shadowed.append(Shadowing(skill, winner))
+    ordered = tuple(skill for _, skill in sorted(winners.items(), key=lambda item: item[0]))
+    return Discovery(ordered, tuple(scan.problems), tuple(shadowed), tuple(scan.limits_hit))
 
 
 class CheckedSkill(Struct, frozen=True):

@@ -20,7 +20,6 @@ from msgspec import Struct, field
 from retinue.core.errors import SkillError
 from retinue.security.escaping import literal
 from retinue.skills.skill import Skill, SkillProblem, SkillTier
-from retinue.skills.sources import SkillSource
 from retinue.storage.files.errors import kind_of
 from retinue.storage.files.file_info import Stamp, stamp_path, stamp_status
 from retinue.storage.files.openat import FOLDER, Links, best_resolver, open_beneath
@@ -32,6 +31,19 @@ _LOWER_NAME = "skill.md"
 _MAX_MESSAGE_CHARS = 1000
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class SkillSource(Struct, frozen=True):
+    """A folder to search for skills, or one that is a skill itself.
+
+    With `within`, the folder is refused if a link leads outside of that folder. `named` means that a person named this
+    folder, so a missing folder is reported.
+    """
+
+    tier: SkillTier
+    path: Path
+    within: Path | None = None
+    named: bool = False
 
 
 class SkillFile(Struct, frozen=True):

@@ -26,7 +26,7 @@ from retinue.gateway.openai_api.conversation import ClientConversation, Conversa
 from retinue.gateway.openai_api.run_stream import RunStream
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded, TranscriptEntry
-from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name
+from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, canonical_name
 from retinue.wire.protocol import ErrorCode
 
 PRODUCT = "retinue"

@@ -25,10 +25,9 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
 from retinue.runtime.turns.plan import Planner, TurnPlan
-from retinue.tools.policy import Layers
+from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, Layers, canonical_name, parse_tool_names
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
-from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
 from retinue.wire.frames import Name, Params
 from retinue.wire.messages import SessionName
 from retinue.wire.protocol import ErrorCode, Scope

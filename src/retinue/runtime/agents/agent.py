@@ -18,8 +18,15 @@ from retinue.core.keys import AgentId
 from retinue.core.memoize_last import MemoizeLast
 from retinue.runtime.home import Home
 from retinue.skills.catalog import SkillCatalog, render_catalog
-from retinue.skills.library import CheckedSkill, SkillLibrary, evaluate_skills, make_context, open_library
-from retinue.skills.sources import SkillFolders, list_sources
+from retinue.skills.library import (
+    CheckedSkill,
+    SkillFolders,
+    SkillLibrary,
+    evaluate_skills,
+    list_sources,
+    make_context,
+    open_library,
+)
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader

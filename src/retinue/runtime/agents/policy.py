@@ -14,8 +14,7 @@ from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.confinement import decide_sandbox
 from retinue.sessions.session import ELEVATED, Session
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, grant_elevation
-from retinue.tools.policy import Layers, Scope, Scopes
-from retinue.tools.tool_names import SANDBOXED, parse_tool_names
+from retinue.tools.policy import SANDBOXED, Layers, Scope, Scopes, parse_tool_names
 
 NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
 """Tools that act for the whole assistant are left to the parent of a sub-agent."""

@@ -14,10 +14,9 @@ from retinue.runtime.home import Home
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.tool_search import search_tools
 from retinue.tools.policy import Layers, decide_tool
 from retinue.tools.tool import Tool
-from retinue.tools.toolset import Toolset, cap_output
+from retinue.tools.toolset import Toolset, cap_output, search_tools
 
 
 class HomeTools:

@@ -32,7 +32,7 @@ from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChang
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.transcript import Transcript, read_whole
 from retinue.sessions.usage import group_usage, sum_usage
-from retinue.skills.commands import SkillCommand, name_commands
+from retinue.skills.catalog import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation

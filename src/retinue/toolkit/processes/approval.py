@@ -22,7 +22,15 @@ from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.elevated import elevate_rules
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
-from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, NotAnalysable, PipelineStep, analyse
+from retinue.tools.shell.analysis import (
+    AnalysedCommand,
+    CommandLocation,
+    Joiner,
+    NotAnalysable,
+    OpenFolderListing,
+    PipelineStep,
+    analyse,
+)
 from retinue.tools.shell.code_execution_flags import find_shell_builtin
 from retinue.tools.shell.decision import (
     Allow,
@@ -35,7 +43,6 @@ from retinue.tools.shell.decision import (
     find_text_problem,
 )
 from retinue.tools.shell.explanation import explain_command, show_exactly, show_on_one_line
-from retinue.tools.shell.filename_expansion import OpenFolderListing
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")

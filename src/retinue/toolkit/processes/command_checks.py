@@ -17,7 +17,7 @@ from retinue.tools.shell.allowlist import ArgvPattern
 from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
 from retinue.tools.shell.code_execution_flags import find_script, is_interpreter
 from retinue.tools.shell.decision import AllowReason, Segment
-from retinue.tools.shell.read_only_commands import read_only_objection
+from retinue.tools.shell.safe_commands import read_only_objection
 from retinue.tools.shell.wrappers import innermost
 
 _MAX_SCRIPT_BYTES = 64_000_000

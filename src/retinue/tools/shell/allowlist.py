@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
-from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, PatternElement, Wildcard, has_wildcard, matches
+from retinue.tools.shell.lexer import ANY_ONE, ANY_RUN, PatternElement, Wildcard, has_wildcard, matches
 
 Argv = tuple[str, ...]
 

@@ -11,8 +11,65 @@ from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.argument_spec import flags
-from retinue.tools.shell.sed import is_plain_sed
 from retinue.tools.shell.wrappers import ReviewRequired, program_name
+
+_SED_FLAGS = frozenset(
+    {"--quiet", "--silent", "--regexp-extended", "--posix", "--separate", "--unbuffered", "--null-data"}
+)
+_SED_SHORT_FLAGS = re.compile(r"-[nErsuz]+(e?)|-(e)")
+_SED_BRACKETS = re.compile(r"\\.|\[\^?\]?[^]]*\]")
+
+_SED_REGEX = r"/(?:\\.|[^/\\\n\[])*/"
+_SED_LINE = rf"(?:[0-9]+|\$|[0-9]+~[0-9]+|{_SED_REGEX}I?)"
+# possessive quantifiers: three adjacent runs of blanks would otherwise backtrack in cubic time
+_SED_BLANKS = r"[ \t]*+"
+_SED_ADDRESS = rf"(?:{_SED_LINE}(?:,(?:{_SED_LINE}|[+~][0-9]+))?)?{_SED_BLANKS}!?{_SED_BLANKS}"
+_SED_PART = r"(?:\\.|(?!(?P=mark))[^\\\n])*"
+_SED_SUBSTITUTION = rf"s(?P<mark>[/|,#@:%!+~_])(?P<what>{_SED_PART})(?P=mark){_SED_PART}(?P=mark)[gpiI0-9]*"
+_SED_COMMAND = re.compile(rf"{_SED_BLANKS}{_SED_ADDRESS}(?:[pdqQ=hHgGxnNDPlz]|{_SED_SUBSTITUTION}){_SED_BLANKS}")
+
+
+def is_plain_sed(words: Argv) -> bool:
+    """Return whether the arguments of sed contain only scripts that print, delete and substitute.
+
+    The sed language can also run commands and write files. A script in a file and editing in place are not plain.
+    """
+    scripts: list[str] = []
+    operands: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        cluster = _SED_SHORT_FLAGS.fullmatch(word)
+        if word == "--":
+            operands += rest
+        elif cluster is not None:
+            scripts += [next(rest, "w")] if any(cluster.groups()) else []
+        elif word.startswith("--expression="):
+            scripts.append(word.partition("=")[2])
+        elif not word.startswith("-") or word == "-":
+            operands.append(word)
+        elif word not in _SED_FLAGS:
+            return False
+    if not scripts:
+        scripts = operands[:1]
+    return bool(scripts) and all(map(_is_plain_script, scripts))
+
+
+def _is_plain_script(script: str) -> bool:
+    position = 0
+    while True:
+        found = _SED_COMMAND.match(script, position)
+        if found is None:
+            return not script[position:].strip()
+        # inside brackets, some versions of sed read the delimiter as a character, others as the end
+        if "[" in _SED_BRACKETS.sub("", found.group("what") or ""):
+            return False
+        position = found.end()
+        if position == len(script):
+            return True
+        if script[position] not in ";\n":
+            return False
+        position += 1
+
 
 _PRINTS_INFORMATION = flags("--version --help -V")
 

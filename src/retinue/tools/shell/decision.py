@@ -14,8 +14,7 @@ from msgspec import Struct
 from retinue.tools.shell.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
 from retinue.tools.shell.analysis import UNKNOWN_LOCATION, AnalysedCommand, CommandLocation, NotAnalysable, analyse
 from retinue.tools.shell.code_execution_flags import find_code_execution, find_shell_builtin
-from retinue.tools.shell.read_only_commands import harden, read_only_objection
-from retinue.tools.shell.safe_bins import safe_bin_objection
+from retinue.tools.shell.safe_commands import harden, read_only_objection, safe_bin_objection
 from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
 MAX_BYTES = 100_000
