@@ -10,8 +10,8 @@ import anyio
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.hooks.bus import HookBus
-from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt
+from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.home import Home, load_home
 from retinue.storage.home_paths import HomePaths
 

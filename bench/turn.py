@@ -22,7 +22,7 @@ from retinue.core.model import ModelEvent, ModelRef, ModelRequest
 from retinue.dispatch.inbox import Inbox
 from retinue.providers.failover import OnFallback
 from retinue.runtime.home import load_home
-from retinue.runtime.models.access import ModelAccess
+from retinue.runtime.models import ModelAccess
 from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database

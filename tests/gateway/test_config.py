@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.runtime.agents.agent import change_trust
+from retinue.runtime.agents.workspace import change_trust
 from retinue.runtime.home import load_home
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket

@@ -17,11 +17,9 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
-from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
-from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions, open_workspace
 from retinue.runtime.home import load_home
-from retinue.runtime.memory.backend_choice import open_memory
-from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
+from retinue.runtime.memory.notebook import SessionNotebook, open_memory, open_notebook
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.home_paths import HomePaths
 from retinue.toolkit.memory import memory_tools

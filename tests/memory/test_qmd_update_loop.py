@@ -18,10 +18,9 @@ from retinue.memory import background as cycles
 from retinue.memory.background import run_qmd_updates
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.settings import QmdUpdate, SyncSettings
-from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
-from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions, open_workspace
 from retinue.runtime.home import load_home
-from retinue.runtime.memory.backend_choice import open_memory
+from retinue.runtime.memory.notebook import open_memory
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database

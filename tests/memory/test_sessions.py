@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
-from retinue.runtime.agents.agent import open_workspace
-from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.agents.workspace import open_sessions, open_workspace
 from retinue.runtime.home import load_home
 from retinue.runtime.memory.notebook import open_index
 from retinue.sessions.entries import MessageAdded

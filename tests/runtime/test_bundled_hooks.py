@@ -13,7 +13,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.trust import Trust
 from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
-from retinue.runtime.automation.hook_folders import BUNDLED, ON_BY_ITSELF, list_hooks
+from retinue.runtime.automation.hooks import BUNDLED, ON_BY_ITSELF, list_hooks
 from retinue.runtime.home import load_home
 from retinue.testing.replies import ScriptedProvider, says
 from tests.runtime.conftest import Stage, staged

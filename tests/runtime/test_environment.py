@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from retinue.runtime.home import Home, load_home
-from retinue.runtime.login_shell import missing_keys
+from retinue.runtime.home import Home, load_home, missing_keys
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged

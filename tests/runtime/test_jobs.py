@@ -20,8 +20,7 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import ChildState
-from retinue.runtime.automation.agent_jobs import AgentJobs
-from retinue.runtime.automation.jobs import archive_runs, open_job_runner, open_job_store
+from retinue.runtime.automation.jobs import AgentJobs, archive_runs, open_job_runner, open_job_store
 from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths

@@ -11,8 +11,7 @@ import pytest
 
 from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound
-from retinue.runtime.automation.background import announce
-from retinue.runtime.open import show_nothing
+from retinue.runtime.open import describe_command_end, show_nothing
 from retinue.runtime.subagents.on_demand import OnDemandSubagents
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
@@ -95,7 +94,7 @@ async def test_who_waits_for_sub_agents_does_not_wait_for_ever_for_a_command_tha
     async with housed(tmp_path, model, attends_wakes=True) as subagents:
         assert subagents.dispatcher.open_subagents is not None
         await subagents.dispatcher.open_subagents()
-        subagents.dispatcher.announce(announce(end))
+        subagents.dispatcher.announce(describe_command_end(end))
         assert not subagents.is_settled
         with anyio.fail_after(PATIENCE):
             await subagents.settle()

@@ -13,8 +13,7 @@ import pytest
 from retinue.core.envelope import Source
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
-from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
-from retinue.runtime.approvals.approvals import Permissions, open_permissions
+from retinue.runtime.approvals import ConfiguredAllowRules, Permissions, open_permissions
 from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock

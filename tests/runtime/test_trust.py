@@ -10,9 +10,9 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.agents.agent import change_trust
-from retinue.runtime.automation.boot import boot_agents
-from retinue.runtime.automation.hook_folders import load_hook_folders
+from retinue.runtime.agents.workspace import change_trust
+from retinue.runtime.automation.bundled_hooks import boot_agents
+from retinue.runtime.automation.hooks import load_hook_folders
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.on_demand import serve_unwatched

@@ -14,7 +14,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.providers.model_choice import LocalServers
-from retinue.runtime.agents.agent import docs_folder
+from retinue.runtime.agents.workspace import docs_folder
 from retinue.runtime.open import preview_prompt
 from retinue.skills.library import BUNDLED
 from retinue.testing.replies import Fault, Reply, calls, refuses, says

@@ -23,7 +23,7 @@ def agents() -> None:
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
     """List the agents."""
-    from retinue.runtime.agents.agent import locate_workspace
+    from retinue.runtime.agents.workspace import locate_workspace
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)

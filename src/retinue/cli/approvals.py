@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation
 
 if TYPE_CHECKING:
     from retinue.core.approval import Verdict
-    from retinue.runtime.approvals.approvals import Permissions
+    from retinue.runtime.approvals import Permissions
     from retinue.tools.approvals.broker import Approver
     from retinue.tools.approvals.store import Approval
 
@@ -133,7 +133,7 @@ def _person(permissions: Permissions) -> Approver:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[Permissions]:
-    from retinue.runtime.approvals.approvals import open_permissions
+    from retinue.runtime.approvals import open_permissions
 
     home = invocation.load_home()
     with open_permissions(home) as permissions:

@@ -175,7 +175,7 @@ def _read(fields: dict[str, Any]) -> JobFields:
 
 
 def _zone(home: Home) -> str:
-    from retinue.runtime.automation.agent_jobs import zone_of
+    from retinue.runtime.automation.jobs import zone_of
 
     return zone_of(home)
 

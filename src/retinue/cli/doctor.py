@@ -30,8 +30,7 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
     from retinue.audit.doctor import examine
     from retinue.audit.finding import Severity
     from retinue.runtime.home import load_home
-    from retinue.runtime.inspect.collect_facts import collect_home_facts
-    from retinue.runtime.inspect.fix import carry_out
+    from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
 
     async def look(home: Home) -> tuple[Finding, ...]:
         return examine(await collect_home_facts(home, see_gateway(home), deep=deep))

@@ -10,7 +10,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
-    from retinue.runtime.automation.hook_folders import KnownHook
+    from retinue.runtime.automation.hooks import KnownHook
 
 
 @click.group(cls=Group)
@@ -77,7 +77,7 @@ def check(invocation: Invocation) -> int:
 
 
 def _survey(invocation: Invocation) -> list[KnownHook]:
-    from retinue.runtime.automation.hook_folders import list_hooks
+    from retinue.runtime.automation.hooks import list_hooks
     from retinue.runtime.home import load_home
 
     return sorted(list_hooks(load_home(invocation.home)), key=lambda known: known.name)

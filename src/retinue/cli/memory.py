@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retinue.memory.notes import NoteProblem
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.search.ranking import MemoryHit
-    from retinue.runtime.agents.agent import AgentWorkspace
+    from retinue.runtime.agents.workspace import AgentWorkspace
 
     AnyMemory = MemoryIndex | QmdMemory
 
@@ -204,9 +204,9 @@ def _with_memory(
     import anyio
 
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.agents.workspace import open_workspace
     from retinue.runtime.home import load_home
-    from retinue.runtime.memory.backend_choice import open_memory
+    from retinue.runtime.memory.notebook import open_memory
 
     async def run() -> T:
         home = load_home(invocation.home)

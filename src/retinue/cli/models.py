@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
     from retinue.providers.model_choice import ChosenModel
     from retinue.runtime.home import Home
-    from retinue.runtime.models.access import ModelAccess
-    from retinue.runtime.models.probe import Trial
+    from retinue.runtime.models import ModelAccess, Trial
 
 ANSWER_SHOWN = 60
 
@@ -43,7 +42,7 @@ def list_models(invocation: Invocation, agent: str | None, everything: bool) -> 
 
 
 async def _survey(home: Home, agent: str | None, everything: bool) -> dict[str, Any]:
-    from retinue.runtime.models.probe import open_access
+    from retinue.runtime.models import open_access
 
     chosen_agent = home.agent_id(agent)
     async with open_access(home, chosen_agent) as access:
@@ -92,7 +91,7 @@ def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
 
 
 def _format_survey(found: dict[str, Any]) -> str:
-    from retinue.runtime.models.access import NO_MODEL
+    from retinue.runtime.models import NO_MODEL
 
     chosen = found["chosen"]
     if chosen:
@@ -138,8 +137,7 @@ def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
 
 async def _try(invocation: Invocation, text: str | None, agent: str | None) -> Trial:
     from retinue.core.errors import ModelError
-    from retinue.runtime.models.access import NO_MODEL
-    from retinue.runtime.models.probe import open_access, try_models
+    from retinue.runtime.models import NO_MODEL, open_access, try_models
 
     async def show_notice(notice: str) -> None:
         invocation.note(notice)
@@ -228,7 +226,7 @@ def set_model(invocation: Invocation, ref: str) -> None:
 async def _check_choice(home: Home, text: str) -> tuple[ModelRef, str]:
     """Resolve a model and report what is missing before it can be used."""
     from retinue.providers.local.gguf import find_model_file
-    from retinue.runtime.models.probe import open_access
+    from retinue.runtime.models import open_access
 
     async with open_access(home, home.config.agents.default_id) as access:
         ref = _resolve(access, text)

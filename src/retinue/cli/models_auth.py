@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.providers.credentials.pool import CredentialPool
     from retinue.providers.credentials.profile_file import ProfileSummary
     from retinue.providers.registry import Providers
-    from retinue.runtime.models.access import ModelAccess
+    from retinue.runtime.models import ModelAccess
     from retinue.security.secrets import Secret
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -240,7 +240,7 @@ def _own_ids(credentials: CredentialPool) -> list[str]:
 
 
 def _open(invocation: Invocation, agent: str | None) -> ModelAccess:
-    from retinue.runtime.models.probe import make_access
+    from retinue.runtime.models import make_access
 
     home = invocation.load_home()
     return make_access(home, home.agent_id(agent))

@@ -123,7 +123,7 @@ def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
 def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
     """Return the last two different prompts of the main session, or the same one twice."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.records import sent_prompts
+    from retinue.runtime.agents.workspace import sent_prompts
 
     home = invocation.load_home()
     reports = sent_prompts(home, home.session_key(None, None))
@@ -155,7 +155,7 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
 def _sent(invocation: Invocation, text: str) -> PromptReport:
     """Return a recorded prompt of a session by number."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.records import sent_prompts
+    from retinue.runtime.agents.workspace import sent_prompts
     from retinue.runtime.home import load_home
 
     name, _, number = text.rpartition("#")

@@ -19,7 +19,7 @@ AGENT = click.option("--agent", metavar="ID", help="Return the agent of a sessio
 def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, SessionStore]:
     """Resolve a session name; raises `UsageError` if there is no such session, and creates nothing."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.records import open_sessions
+    from retinue.runtime.agents.workspace import open_sessions
 
     key = home.session_key(text, agent)
     store = open_sessions(home, key.agent)

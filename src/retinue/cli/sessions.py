@@ -39,7 +39,7 @@ for _command in (compact, restore, import_sessions, check, prune):
 @pass_invocation
 def list_sessions(invocation: Invocation, agent: str | None) -> None:
     """List sessions, most recently used first."""
-    from retinue.runtime.agents.records import open_sessions
+    from retinue.runtime.agents.workspace import open_sessions
 
     home = invocation.load_home()
     agents = (home.agent_id(agent),) if agent else home.config.agents.ids

@@ -109,7 +109,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     DIR is a folder of transcripts, an agent's folder or a whole home. Sessions that were imported before are skipped.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.records import open_sessions
+    from retinue.runtime.agents.workspace import open_sessions
     from retinue.sessions.openclaw.importer import ImportOutcome, ImportRoute, find_transcripts, import_transcripts
 
     home = invocation.load_home()
@@ -165,7 +165,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     Without --fix nothing is changed. The exit code is 1 if a problem remains.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.records import open_sessions
+    from retinue.runtime.agents.workspace import open_sessions
     from retinue.sessions.check import apply_fixes, check_folder
 
     home = invocation.load_home()
@@ -236,7 +236,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Apply `session.maintenance`: archive old sessions, remove the oldest archives if over the disk budget."""
     from msgspec.structs import replace
 
-    from retinue.runtime.agents.records import open_sessions
+    from retinue.runtime.agents.workspace import open_sessions
     from retinue.sessions.maintenance import run_maintenance
 
     home = invocation.load_home()

@@ -16,7 +16,7 @@ from retinue.cli.formatting import format_value, label
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from retinue.runtime.agents.agent import AgentWorkspace
+    from retinue.runtime.agents.workspace import AgentWorkspace
     from retinue.skills.catalog import SkillCatalog
     from retinue.skills.library import CheckedSkill, Discovery
     from retinue.skills.skill import SkillProblem
@@ -97,7 +97,7 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
 
 @contextmanager
 def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentWorkspace]:
-    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.agents.workspace import open_workspace
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)

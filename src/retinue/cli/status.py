@@ -112,7 +112,7 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.audit.summary import count_sessions, summarise_memory
     from retinue.core.errors import RetinueError
     from retinue.providers.model_choice import LocalServers
-    from retinue.runtime.models.probe import make_access
+    from retinue.runtime.models import make_access
 
     settings = home.config.agents.resolve(agent)
     access = make_access(home, agent)

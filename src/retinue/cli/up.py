@@ -53,7 +53,7 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
 
 
 def _ensure_workspace(invocation: Invocation, home: Home, agent_id: str | None) -> None:
-    from retinue.runtime.agents.agent import locate_workspace, seed_agent
+    from retinue.runtime.agents.workspace import locate_workspace, seed_agent
 
     agent = home.agent_id(agent_id)
     if seed_agent(home, agent).created:

@@ -40,7 +40,7 @@ def list_workspaces(invocation: Invocation) -> None:
 
 def _describe(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.core.errors import WorkspaceError
-    from retinue.runtime.agents.agent import locate_workspace, open_workspace
+    from retinue.runtime.agents.workspace import locate_workspace, open_workspace
 
     row: dict[str, Any] = {
         "agent": agent,
@@ -73,9 +73,9 @@ def _state(row: dict[str, Any]) -> str:
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show an agent's files, how much of them is in the prompt, and problems."""
-    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.agents.workspace import open_workspace
     from retinue.runtime.home import load_home
-    from retinue.runtime.inspect.workspace import inspect_workspace
+    from retinue.runtime.inspect.doctor import inspect_workspace
 
     home = load_home(invocation.home)
     with open_workspace(home, home.agent_id(agent)) as room:
@@ -102,7 +102,7 @@ def status(invocation: Invocation, agent: str | None) -> None:
 @pass_invocation
 def seed(invocation: Invocation, agent: str | None) -> None:
     """Create an agent's workspace and missing files; existing files are not changed."""
-    from retinue.runtime.agents.agent import locate_workspace, seed_agent
+    from retinue.runtime.agents.workspace import locate_workspace, seed_agent
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
@@ -127,7 +127,7 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
 
     Until then its files are untrusted data, and its skills and hooks are disabled.
     """
-    from retinue.runtime.agents.agent import change_trust
+    from retinue.runtime.agents.workspace import change_trust
 
     home = invocation.load_home()
     chosen = home.agent_id(agent)
@@ -145,7 +145,7 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
 @pass_invocation
 def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
     """Existing files are not changed, so it is safe to repeat."""
-    from retinue.runtime.agents.agent import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.runtime.agents.workspace import NOT_OURS, is_trusted, locate_workspace, seed_agent
     from retinue.runtime.home import load_home
     from retinue.storage.files import make_private_dir
 

@@ -19,8 +19,7 @@ from retinue.gateway.metrics import Metrics
 from retinue.gateway.reload import Reloader
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.automation.webhooks import WebhookReceiver
-from retinue.runtime.channels.delivery import DeliveryService
-from retinue.runtime.channels.typing import TypingIndicator
+from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.tools.approvals.store import Approval

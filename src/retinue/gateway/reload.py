@@ -22,8 +22,7 @@ from retinue.gateway.auth.authenticator import Authenticator, auth_settings_of
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.runtime.home import Home, load_home
-from retinue.runtime.open import Runtime
-from retinue.runtime.reload import ReplacedServices, swap_configuration
+from retinue.runtime.open import ReplacedServices, Runtime, swap_configuration
 from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire import codec
 from retinue.wire.events import ConfigChanged

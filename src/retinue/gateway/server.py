@@ -28,16 +28,15 @@ from retinue.gateway.methods.registry import load_methods
 from retinue.gateway.reload import Reloader
 from retinue.gateway.transport import IDLE_SECONDS, HttpProtocol, SocketProtocol, address_of, choose_host, listen
 from retinue.gateway.websocket import SocketEndpoint
-from retinue.runtime.automation.boot import boot_agents
+from retinue.runtime.agents.agent import GatewayControl
+from retinue.runtime.automation.bundled_hooks import boot_agents
 from retinue.runtime.automation.heartbeats import make_heartbeats
-from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders
+from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
-from retinue.runtime.channels.delivery import DeliveryService
-from retinue.runtime.channels.typing import TypingIndicator
+from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
-from retinue.runtime.services import GatewayControl
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,11 +17,13 @@ from retinue.config.sections.gateway import EnvSettings
 from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
+from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.registry import PluginRegistry, load_registry
 from retinue.runtime.known_secrets import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
+from retinue.security.secret_sources import run_for_secret
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
@@ -28,6 +31,14 @@ from retinue.storage.home_paths import HomePaths
 from retinue.storage.presence import has_ancestor_with_variable
 from retinue.structs.plain import to_plain
 from retinue.workspace.trust import TrustedFolder, read_trusted
+
+log = logging.getLogger(__name__)
+
+SHELL_VARIABLES = frozenset(
+    {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "TMPDIR", "XDG_CONFIG_HOME", "ZDOTDIR"}
+)
+"""The variables that a login shell gets when it is asked for API keys."""
+SHELL_MARK = "retinue-variables-follow"
 
 
 class Home(Struct, frozen=True, dict=True):
@@ -157,6 +168,26 @@ def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[st
     found = {**declared_variables({"env": section}), **inherited}
     if not settings.shell_env.enabled:
         return found
-    from retinue.runtime.login_shell import missing_keys
-
     return {**found, **missing_keys(found, settings.shell_env.timeout_ms / 1000)}
+
+
+def missing_keys(environment: Mapping[str, str], seconds: float) -> dict[str, str]:
+    """Return the providers' keys that the login shell sets and the environment lacks; none if it fails or is slow."""
+    from retinue.providers.vendors import VENDORS  # Most homes do not read the login shell, and it is slow to import.
+
+    known = {name for vendor in VENDORS for name in vendor.variables}
+    shell = environment.get("SHELL") or "/bin/sh"
+    if environment.keys() >= known or not Path(shell).is_absolute():
+        return {}
+    passed = {name: value for name, value in environment.items() if name in SHELL_VARIABLES}
+    try:
+        printed = run_for_secret((shell, "-l", "-c", f"printf '\\0{SHELL_MARK}\\0'; env -0"), passed, seconds)
+    except ConfigError as error:
+        log.warning("the login shell gave no keys: %s", error)
+        return {}
+    # Output of start-up files comes before the mark.
+    pairs = (line.partition("=") for line in printed.rpartition(f"\0{SHELL_MARK}\0")[2].split("\0"))
+    found = {name: value for name, _, value in pairs if name in known and name not in environment and value}
+    if found:
+        log.info("taken from the login shell: %s", ", ".join(sorted(found)))
+    return found

@@ -1,4 +1,4 @@
-"""Opening everything: the services of the process, those of a configuration, the sessions and the dispatcher."""
+"""Opening everything: the services of the process and of a configuration, sessions and dispatcher; reloading them."""
 
 from __future__ import annotations
 
@@ -19,39 +19,41 @@ from retinue.context.prompt.inputs import PromptMode
 from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.messages import text_of
 from retinue.core.model import ToolSpec
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
 from retinue.providers.registry import Providers
-from retinue.runtime.agents.agent import open_workspace
-from retinue.runtime.agents.agents import HomeServices
+from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import AgentPrompt
 from retinue.runtime.agents.tools import HomeTools, make_tools
-from retinue.runtime.approvals.approvals import Permissions, open_permissions
-from retinue.runtime.automation.background import announce
+from retinue.runtime.agents.workspace import open_workspace
+from retinue.runtime.approvals import Permissions, open_permissions
 from retinue.runtime.automation.hooks import attach_bundled, open_bus
 from retinue.runtime.channels.routing import reachable
-from retinue.runtime.commands.greeting import choose_display, list_commands, make_greeting
-from retinue.runtime.commands.session_api import carry_out
+from retinue.runtime.commands.session_api import carry_out, choose_display, list_commands, make_greeting
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
-from retinue.runtime.services import GatewayControl, Services
 from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
 from retinue.runtime.telemetry.tracing import open_tracer
+from retinue.runtime.turns.runner import SessionRunner
 from retinue.runtime.turns.sessions import Sessions
+from retinue.security.escaping import literal
 from retinue.security.secrets import Secrets
+from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
 from retinue.sessions.maintenance import run_maintenance
 from retinue.storage.database import Database
 from retinue.storage.files.private import sweep_temporaries
 from retinue.storage.lease import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
+from retinue.toolkit.processes.tools import format_end
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +178,15 @@ def attach_gateway(runtime: Runtime, gateway: GatewayControl) -> None:
     runtime.shared = msgspec.structs.replace(shared, tools=tools)
 
 
+def describe_command_end(end: CommandEnd) -> Inbound:
+    """Return the message about the end of a command, with its output marked as untrusted."""
+    output = text_of(format_end(end, end.output).content)
+    command = sanitise_line(literal(end.command))
+    label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
+    text = f"{label}\n{wrap_untrusted(output, TextSource.COMMAND, new_id=random_id, warn=False)}"
+    return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)
+
+
 @asynccontextmanager
 async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
     """Open every part in order, and close them in reverse."""
@@ -183,7 +194,7 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
     async with AsyncExitStack() as stack:
 
         async def on_exit(end: CommandEnd) -> None:
-            runtime.dispatcher.announce(announce(end))
+            runtime.dispatcher.announce(describe_command_end(end))
 
         commands = CommandTable(
             home.clock,
@@ -249,3 +260,42 @@ async def preview_prompt(home: Home, session: SessionKey, mode: PromptMode) -> t
         pass
     async with open_runtime(home) as runtime:
         return await runtime.runner(session, seed=False).planner.preview(mode)
+
+
+class ReplacedServices:
+    """The services that a new configuration replaced, until the turns that began with them have ended."""
+
+    def __init__(
+        self, runtime: Runtime, shared: HomeServices, agents: tuple[Agent, ...], runners: tuple[SessionRunner, ...]
+    ) -> None:
+        self._runtime = runtime
+        self._shared = shared
+        self._agents = agents
+        self._runners = runners
+        runtime.retired.append(self.close)
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether a turn that began with the previous configuration still runs."""
+        return any(runner.busy for runner in self._runners)
+
+    async def close(self) -> None:
+        """Close everything; no turn may use it anymore."""
+        self._runtime.retired.remove(self.close)
+        for agent in self._agents:
+            agent.store.settle_all()
+            agent.workspace.close()
+        await self._shared.memories.aclose()
+        await self._shared.providers.aclose()
+
+
+def swap_configuration(runtime: Runtime, home: Home) -> ReplacedServices:
+    """Use a new configuration: running turns keep the old services, later ones get the new services.
+
+    The services of the process stay. The returned object must be closed when no turn uses it.
+    """
+    before = runtime.shared
+    agents, runners = runtime.replace(make_home_services(runtime, home, before.permissions.renewed(home)))
+    home.tune_logs()
+    attach_bundled(runtime)
+    return ReplacedServices(runtime, before, agents, runners)

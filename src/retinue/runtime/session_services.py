@@ -81,7 +81,7 @@ class HomeSessionServices:
     def jobs(self) -> JobService:
         """Return the jobs that agents may create."""
         from retinue.automation.job_store import JobStore
-        from retinue.runtime.automation.agent_jobs import AgentJobs
+        from retinue.runtime.automation.jobs import AgentJobs
 
         sessions = self._sessions
         return AgentJobs(sessions.home, JobStore(sessions.services.job_database, sessions.home.clock, random_id))
@@ -94,13 +94,13 @@ class HomeSessionServices:
 
     def messenger(self) -> Messenger:
         """Return the sender of messages to chats of channels."""
-        from retinue.runtime.channels.message_tool import ChatMessageSender
+        from retinue.runtime.channels.send import ChatMessageSender
 
         return ChatMessageSender(self._sessions)
 
     def config_service(self) -> ConfigService:
         """Return the configuration as agents may change it."""
-        from retinue.runtime.commands.config_tool import ConfigTool
+        from retinue.runtime.commands.config import ConfigTool
 
         return ConfigTool(self._sessions.home, self._sessions.gateway)
 

@@ -12,7 +12,7 @@ from retinue.core.errors import UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.runtime.agents.agent import locate_workspace
+from retinue.runtime.agents.workspace import locate_workspace
 from retinue.sessions.usage import UsageRecord, group_usage, sum_usage
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing

@@ -12,7 +12,7 @@ from retinue.core.background import run_logged
 from retinue.dispatch.subagent_store import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.runtime.automation.agent_jobs import zone_of
+from retinue.runtime.automation.jobs import zone_of
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing

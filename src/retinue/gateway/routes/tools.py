@@ -22,7 +22,7 @@ from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
 from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call, Gateway
-from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
 from retinue.runtime.turns.plan import Planner, TurnPlan
 from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, Layers, canonical_name, parse_tool_names

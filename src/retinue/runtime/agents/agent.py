@@ -1,270 +1,76 @@
-"""An agent's settings, its open workspace, and the skills in it."""
+"""An agent that is ready to answer, and the services of the process and of one configuration."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from msgspec import Struct, field
+import msgspec
 
-import retinue
-from retinue.config.sections.agents import AgentSettings
-from retinue.core.errors import StorageError, UsageError, WorkspaceError
-from retinue.core.keys import AgentId
-from retinue.core.memoize_last import MemoizeLast
+from retinue.context.engine import ContextEngine
+from retinue.dispatch.inbox import Inbox
+from retinue.dispatch.lanes import Lanes
+from retinue.dispatch.outbox import Outbox
+from retinue.hooks.bus import HookBus
+from retinue.providers.registry import Providers
+from retinue.runtime.agents.tools import HomeTools
+from retinue.runtime.agents.workspace import AgentWorkspace
+from retinue.runtime.approvals import Permissions
 from retinue.runtime.home import Home
-from retinue.skills.catalog import SkillCatalog, render_catalog
-from retinue.skills.library import (
-    CheckedSkill,
-    SkillFolders,
-    SkillLibrary,
-    evaluate_skills,
-    list_sources,
-    make_context,
-    open_library,
-)
-from retinue.storage.auditlog import CLI
-from retinue.storage.files import NotThere, Root
-from retinue.workspace.bootstrap import BootstrapReader
-from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
-from retinue.workspace.location import workspace_dir
-from retinue.workspace.seeding import SeedReport, seed_workspace
-from retinue.workspace.trust import is_own_workspace, revoke_trust, trust_folder
-
-KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
-"""Kernel file systems: reading them reveals secrets of processes, writing them changes the machine."""
+from retinue.runtime.memory.pool import MemoryPool
+from retinue.runtime.models import ModelAccess
+from retinue.runtime.telemetry.tracing import Tracer
+from retinue.security.secrets import Secrets
+from retinue.sessions.store import SessionStore
+from retinue.storage.database import Database
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.tools.approvals.broker import ApprovalBroker
 
 
-STATE_FOLDERS = frozenset(
-    {
-        "agents",
-        "credentials",
-        "exports",
-        "hooks",
-        "logs",
-        "memory",
-        "models",
-        "plugins",
-        "presence",
-        "sandboxes",
-        "skills",
-    }
-)
-"""Folders of a home that cannot be an agent's workspace."""
+class Services(msgspec.Struct, frozen=True, eq=False):
+    """The services of one process."""
 
-NOT_OURS = (
-    "Retinue did not create this folder, so its files are untrusted data and its skills and hooks are off. "
-    "If you know its content: retinue workspace trust"
-)
+    database: Database
+    job_database: Database
+    """The database with the jobs: the home's own, unless `cron.store` names another one."""
+    inbox: Inbox
+    outbox: Outbox
+    lanes: Lanes
+    commands: CommandTable
+    approvals: ApprovalBroker
+    tracer: Tracer
 
 
-def locate_workspace(home: Home, agent: AgentId) -> Path:
-    """Return the path of the agent's workspace, whether or not it exists."""
-    settings = home.config.agents.resolve(agent)
-    return workspace_dir(
-        home.paths,
-        agent,
-        configured=settings.workspace,
-        is_default=settings.is_default,
-        default_configured=home.config.agents.defaults.workspace,
-    )
+class GatewayControl(msgspec.Struct, frozen=True):
+    """The interface with which an agent reloads the configuration or restarts the gateway of its process."""
+
+    apply: Callable[[], Awaitable[Mapping[str, Any]]]
+    restart: Callable[[str], None]
 
 
-def seed_agent(home: Home, agent: AgentId) -> SeedReport:
-    """Create the agent's workspace or the files that it lacks."""
-    settings = home.config.agents.resolve(agent)
-    return seed_workspace(locate_workspace(home, agent), settings, home.clock.now())
-
-
-class AgentWorkspace(Struct, frozen=True):
-    """An agent with its workspace open. Closing it closes the folder."""
+class HomeServices(msgspec.Struct, frozen=True, eq=False):
+    """The services that are created from one `Home`; a reload creates new ones."""
 
     home: Home
-    settings: AgentSettings
-    root: Root
-    reader: BootstrapReader
-    library: SkillLibrary
-    readable: tuple[Root, ...]
-    """Folders outside the workspace that the agent may read: its skills and the documentation."""
-    outside: Root | None = None
-    """The root of the file system, if the agent's file tools may leave the workspace."""
-    trusted: bool = True
-    """Whether the workspace is trusted; in any other, files are untrusted data, and skills and hooks are off."""
-    stand_ins: dict[Path, Root] = field(default_factory=dict)
-    """The folders of sandboxed sessions, opened when first used."""
-    _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
-    _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
+    secrets: Secrets
+    providers: Providers
+    bus: HookBus
+    memories: MemoryPool
+    permissions: Permissions
+    tools: HomeTools
+
+
+class Agent(msgspec.Struct, frozen=True, eq=False):
+    """One agent with its workspace open; all its sessions use it."""
+
+    services: Services
+    shared: HomeServices
+    workspace: AgentWorkspace
+    access: ModelAccess
+    store: SessionStore
+    engine: ContextEngine
 
     @property
-    def id(self) -> AgentId:
-        return self.settings.id
-
-    def skills(self) -> tuple[CheckedSkill, ...]:
-        """Return all skills of the agent, with the reason why each can or cannot be used."""
-        home = self.home
-        found = self.library.load().skills
-        has_program = home.programs.on(home.environment.get("PATH", ""))
-
-        def judge() -> tuple[CheckedSkill, ...]:
-            context = make_context(
-                home.config.skills,
-                system=sys.platform,
-                environment=home.environment,
-                has_program=has_program,
-                config=home.plain_config,
-                allowlist=self.settings.skills,
-            )
-            return evaluate_skills(found, context)
-
-        return self._judged.get(judge, found, has_program)
-
-    def skill_catalog(self) -> SkillCatalog:
-        """Return the usable skills as the prompt lists them."""
-        judged = self.skills()
-        limits = self.home.config.skills.limits
-        own = self.settings.skills_limits.max_skills_prompt_chars
-
-        def render() -> SkillCatalog:
-            return render_catalog(
-                [each.skill for each in judged if each.gate.eligible],
-                max_skills=limits.max_skills_in_prompt,
-                max_chars=limits.max_skills_prompt_chars if own is None else own,
-                home=_user_home(self.home),
-            )
-
-        return self._catalog.get(render, judged)
-
-    def skill_programs(self) -> frozenset[str]:
-        """Return the programs that the usable skills require."""
-        needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
-        return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
-
-    def identity(self) -> AgentIdentity:
-        """Return the identity of the agent: from the configuration, else from IDENTITY.md."""
-        written = read_identity(self.root)
-        configured = self.settings.identity
-        chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
-        chosen["name"] = configured.name or self.settings.name or written.name
-        return AgentIdentity(**chosen, problem=written.problem)
-
-    def close(self) -> None:
-        for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
-            if root is not None:
-                root.close()
-
-    def __enter__(self) -> AgentWorkspace:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentWorkspace:
-    """Open an agent's workspace; raise `WorkspaceError` if there is none yet."""
-    settings = home.config.agents.resolve(agent)
-    path = locate_workspace(home, agent)
-    _refuse_state_folder(home, agent, path)
-    closed = list_closed(home, agent)
-    try:
-        root = Root.open(path, closed=closed)
-    except NotThere:
-        whose = "" if agent == home.config.agents.default_id else f" --agent {agent}"
-        raise WorkspaceError(
-            f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
-        ) from None
-    trusted = is_own_workspace(root, home.trusted_workspaces)
-    places = SkillFolders(
-        user_home=_user_home(home),
-        managed=home.paths.skills,
-        workspace=root.path if trusted else None,
-        plugins=tuple(home.registry.skill_roots),
-        explicit=extra_skills,
-    )
-    library = open_library(home.config.skills, places)
-    readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
-    return AgentWorkspace(
-        home,
-        settings,
-        root,
-        BootstrapReader(root),
-        library,
-        readable,
-        outside=None if stays_in_workspace(home, settings) else Root.open(Path("/"), closed=closed),
-        trusted=trusted,
-    )
-
-
-def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
-    """Trust an agent's workspace or revoke that; return its path and whether it is trusted now."""
-    if home.is_in_command:
-        raise UsageError("A command that an agent runs cannot change the trust of a workspace. Do it yourself.")
-    folder = home.paths.path
-    with open_workspace(home, agent) as workspace:
-        if trusted and not workspace.trusted:
-            trust_folder(folder, workspace.root)
-        elif not trusted and not revoke_trust(folder, workspace.root) and workspace.trusted:
-            raise UsageError(f"Retinue created {workspace.root.path}, so it is always trusted.")
-        home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
-        return workspace.root.path, trusted
-
-
-def is_trusted(home: Home, agent: AgentId) -> bool:
-    """Return whether an agent's workspace is trusted; one that does not exist yet will be."""
-    try:
-        with Root.open(locate_workspace(home, agent)) as root:
-            return is_own_workspace(root, home.trusted_workspaces)
-    except NotThere:
-        return True
-
-
-def _refuse_state_folder(home: Home, agent: AgentId, path: Path) -> None:
-    """Refuse a workspace that contains Retinue's state and credentials."""
-    folder, place = home.paths.path.resolve(), path.resolve()
-    inside = place.relative_to(folder).parts if place.is_relative_to(folder) else ("outside",)
-    if not inside or inside[0] in STATE_FOLDERS:
-        raise WorkspaceError(
-            f"The workspace of agent '{agent}' is {path}, where Retinue stores its state. Set another folder, "
-            "such as one inside the home whose name begins with `workspace`."
-        )
-
-
-def list_closed(home: Home, agent: AgentId) -> tuple[Path, ...]:
-    """Return the paths that an agent's tools never reach: the home, and the workspaces of other agents."""
-    agents = home.config.agents.ids
-    others = [locate_workspace(home, other) for other in agents if other != agent]
-    return (home.paths.path, *map(home.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
-
-
-def stays_in_workspace(home: Home, settings: AgentSettings) -> bool:
-    """Return whether an agent's file tools are restricted to its workspace."""
-    own = settings.tools.fs
-    return home.config.tools.fs.workspace_only if own is None else own.workspace_only
-
-
-def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:
-    opened = []
-    for path in (*paths, docs_folder()):
-        if path is not None and path.is_dir():
-            with suppress(StorageError):
-                opened.append(Root.open(path))
-    return tuple(opened)
-
-
-@cache
-def docs_folder() -> Path | None:
-    """Return the folder of the documentation: in the installed package, or in the checkout."""
-    package = Path(retinue.__file__).parent
-    for place in (package / "docs", package.parents[1] / "docs"):
-        if (place / "index.md").is_file():
-            return place
-    return None
-
-
-def _user_home(home: Home) -> Path:
-    return Path(home.environment.get("HOME") or Path.home())
+    def home(self) -> Home:
+        """The home and configuration that the agent was opened with."""
+        return self.shared.home

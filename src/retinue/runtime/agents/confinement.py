@@ -10,8 +10,8 @@ from msgspec.structs import asdict
 from retinue.context.prompt.inputs import PromptSandbox
 from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
-from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.policy import elevation_gates
+from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.home import Home
 from retinue.sandbox.confinement import Access, Confinement, Network, SandboxUnavailable
 from retinue.sandbox.sandboxes import Sandboxes

@@ -38,8 +38,8 @@ from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
 from retinue.hooks.bus import HookBus
-from retinue.runtime.agents.agent import AgentWorkspace, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
+from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder
 from retinue.runtime.home import Home
 from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import SkillCatalog

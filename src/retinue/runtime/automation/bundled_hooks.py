@@ -10,19 +10,24 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from retinue.automation.heartbeat import is_empty_checklist
 from retinue.config.sections.automation import HookEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
-from retinue.core.keys import SessionKind
+from retinue.core.envelope import Inbound, Source
+from retinue.core.errors import RetinueError
+from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.core.trust import Trust
 from retinue.dispatch.points import COMMAND, SESSION_END, CommandGiven, SessionChange
 from retinue.hooks.bus import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
-from retinue.runtime.automation.hook_folders import inside
+from retinue.runtime.agents.workspace import path_in_workspace
+from retinue.runtime.channels.send import find_chat, notify
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.memory.sources import spoken
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.sessions import Sessions
 from retinue.sessions.session import Session
-from retinue.storage.files import Root
+from retinue.storage.files import NotThere, Root
 from retinue.storage.provenance import lines_of
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
@@ -36,6 +41,12 @@ COMMAND_LOG = "commands.log"
 _BY_A_PERSON = frozenset({"new", "reset"})
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
 _WORKSPACE_NAMES = frozenset(row.name for row in BOOTSTRAP_FILES)
+MAX_BOOT_SECONDS = 600.0
+MAX_BOOT_BYTES = 64 * 1024
+BOOT_PROMPT = (
+    "The gateway has started. Follow BOOT.md, shown above, and nothing else. "
+    "When it is done and there is nothing to report, reply NO_REPLY."
+)
 
 
 def keep_sessions(sessions: Sessions) -> None:
@@ -123,7 +134,7 @@ def add_files(sessions: Sessions) -> None:
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:
     """Return the files of a workspace that match a path or pattern and have the name of a prompt file."""
-    plain = inside(pattern, workspace)
+    plain = path_in_workspace(pattern, workspace)
     if plain is None:
         log.warning("bootstrap-extra-files: '%s' is outside the workspace", pattern)
         return
@@ -143,3 +154,45 @@ BUNDLED_HOOKS: Mapping[str, Callable[[Sessions], None]] = {
     "bootstrap-extra-files": add_files,
 }
 """The function of each bundled hook; `boot-md` is implemented by the gateway."""
+
+
+async def boot_agents(sessions: Sessions, dispatcher: Dispatcher) -> None:
+    """Run BOOT.md of every agent that has one; a failure is logged and does not affect the others."""
+    for agent in sessions.home.config.agents.ids:
+        try:
+            if not is_empty_checklist(_instructions(sessions, agent)):
+                await _boot(sessions, dispatcher, agent)
+        except RetinueError as error:
+            log.warning("BOOT.md of %s failed: %s", agent, error)
+
+
+async def _boot(sessions: Sessions, dispatcher: Dispatcher, agent: AgentId) -> None:
+    session = SessionKey.parse(f"agent:{agent}:boot")
+    store = sessions.agent(agent).store
+    if store.find(session) is not None:
+        store.reset(session)
+    inbound = Inbound(BOOT_PROMPT, session, channel="boot", source=Source.BOOT)
+    accepted = await dispatcher.submit(inbound)
+    answer = await dispatcher.wait(accepted.run, MAX_BOOT_SECONDS)
+    if answer is None:
+        dispatcher.stop(session)
+        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, MAX_BOOT_SECONDS)
+        return
+    sessions.services.inbox.delivered(accepted.run)
+    if answer.error:
+        log.warning("BOOT.md of %s failed: %s", agent, answer.error)
+    elif not answer.silent and answer.text.strip():
+        notify(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
+
+
+def _instructions(sessions: Sessions, agent: AgentId) -> str:
+    """Return the text of BOOT.md; empty if there is none or the workspace is not trusted."""
+    workspace = sessions.agent(agent).workspace
+    try:
+        return (
+            ""
+            if not workspace.trusted
+            else workspace.root.read("BOOT.md", max_bytes=MAX_BOOT_BYTES).data.decode("utf-8", "replace")
+        )
+    except NotThere:
+        return ""

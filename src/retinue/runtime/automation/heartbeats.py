@@ -35,8 +35,8 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
-from retinue.runtime.automation.agent_jobs import zone_of
-from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, notify
+from retinue.runtime.automation.jobs import zone_of
+from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.on_demand import serve_unwatched
 from retinue.runtime.turns.recovery import find_run

@@ -1,27 +1,32 @@
-"""The jobs of a home with their database, the sessions they run in, and the delivery of answers."""
+"""The jobs of a home with their runner and delivery, and an agent's own jobs, as its cron tool uses them."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_runner import JobRunner
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import DeliveryMode, Job
+from retinue.automation.jobs import DeliveryMode, Job, WakeMode
 from retinue.automation.pending_notes import PendingNoteStore
+from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import RetinueError
-from retinue.core.keys import RunId, SessionKind
-from retinue.runtime.automation.agent_jobs import require_heartbeat
-from retinue.runtime.channels.notify_owner import find_chat, notify
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.keys import AgentId, RunId, SessionKind
+from retinue.runtime.agents.prompting import machine_timezone
+from retinue.runtime.channels.send import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.subagents.on_demand import serve_unwatched
@@ -31,11 +36,84 @@ from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
+from retinue.toolkit.cron import Listed
 
 log = logging.getLogger(__name__)
-
 WEBHOOK_SECONDS = 30.0
 WEBHOOK_BYTES = 65_536
+
+
+def zone_of(home: Home) -> str:
+    """Return the time zone of times without one."""
+    return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
+
+
+def require_heartbeat(home: Home, agent: AgentId) -> None:
+    """Raise `UsageError` if an agent has no heartbeat that a job could wait for."""
+    agents = home.config.agents
+    heartbeat = agents.resolve(agent).heartbeat
+    if agent not in agents.beating or not heartbeat.enabled or not heartbeat.every:
+        raise UsageError(f"The agent '{agent}' has no heartbeat to wait for. Use the wake mode now.")
+
+
+def _read_own(fields: Mapping[str, Any]) -> JobFields:
+    """Read an agent's fields of a job; it may not set a webhook, because that request carries the owner's token."""
+    read = read_job_fields(fields)
+    if read.deliver == "webhook" or read.url is not None:
+        raise UsageError("Only the owner can deliver a job to a URL, with `retinue cron`. Use `announce`.")
+    return read
+
+
+class AgentJobs(Struct, frozen=True):
+    """The jobs of one agent. Jobs that it adds are marked as created by an agent."""
+
+    home: Home
+    store: JobStore
+
+    def list(self, agent: AgentId) -> Listed:
+        return [describe_job(job) for job in self.store.all() if job.agent == agent]
+
+    def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]:
+        read = _read_own(fields)
+        if read.wake_mode == "next-heartbeat":
+            require_heartbeat(self.home, agent)
+        draft = draft_job(read, agent, self.home.clock.now(), zone_of(self.home), by="agent")
+        return describe_job(self.store.add(draft))
+
+    def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        revised = revise_job(self._own(agent, job), _read_own(fields), self.home.clock.now(), zone_of(self.home))
+        return describe_job(self.store.change(revised))
+
+    def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]:
+        return describe_job(self.store.change(replace(self._own(agent, job), enabled=on)))
+
+    def run(self, agent: AgentId, job: str) -> dict[str, Any]:
+        return describe_job(self.store.make_due(self._own(agent, job)))
+
+    def wake(self, agent: AgentId, text: str, mode: WakeMode) -> dict[str, Any]:
+        if not text.strip():
+            raise UsageError("`wake` needs `text`: the message for you.")
+        if mode == "next-heartbeat":
+            require_heartbeat(self.home, agent)
+        soon = At(self.home.clock.now() + timedelta(seconds=1))
+        job = Job("", "wake", agent, soon, "", target="main", delete_after_run=True, created_by="agent")
+        fields = JobFields(message=text, wake_mode=mode)
+        revised = revise_job(job, fields, self.home.clock.now(), zone_of(self.home))
+        return describe_job(self.store.add(revised))
+
+    def remove(self, agent: AgentId, job: str) -> dict[str, Any]:
+        found = self._own(agent, job)
+        self.store.remove(found.id)
+        return {"removed": found.id}
+
+    def runs(self, agent: AgentId, job: str) -> Listed:
+        return [describe_run(run) for run in self.store.runs(self._own(agent, job).id)]
+
+    def _own(self, agent: AgentId, job: str) -> Job:
+        found = self.store.get(job)
+        if found.agent != agent:
+            raise UsageError(f"There is no job '{job}' of this agent.")
+        return found
 
 
 @contextmanager

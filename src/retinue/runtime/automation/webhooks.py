@@ -35,7 +35,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
-from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, notify
+from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions

@@ -1,4 +1,4 @@
-"""Delivering answers to their chats until the receiver has confirmed each."""
+"""Delivery of answers to the chats of channels, with typing indicators while a turn runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 from msgspec.structs import replace
@@ -22,8 +22,8 @@ from retinue.config.sections.agents import AgentDefaults
 from retinue.config.sections.routing import ChannelSettings
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError
-from retinue.core.events import TurnStatus
-from retinue.core.keys import RunId
+from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
+from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin
 from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
 from retinue.dispatch.outbox import SEEN, Head
@@ -48,6 +48,16 @@ MEDIA_MB = 5.0
 NATURAL = HumanDelay(mode="custom")
 
 FAILED = "I could not answer that. The operator can find details in the log."
+TypingMode = Literal["never", "instant", "thinking", "message"]
+MAX_TYPING_SECONDS = 1_800.0
+"""The maximum time that an indicator is shown, in case the end of a turn is missed."""
+TYPING_EVENTS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
+    "never": (),
+    "instant": (TurnStarted, TextDelta, ReasoningDelta, ToolStarted),
+    "thinking": (TextDelta, ReasoningDelta, ToolStarted),
+    "message": (TextDelta,),
+}
+"""The indicator starts with the first of these events of a turn."""
 
 
 def find_account(sessions: Sessions, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
@@ -93,7 +103,7 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     if not may_send(config.session.send_policy, outbound.session, origin.channel, origin.kind):
         return ()
     able = capabilities_of(*found)
-    text, attachments = _spell(inbound, outbound), list[Attachment]()
+    text, attachments = _format_text(inbound, outbound), list[Attachment]()
     if able.media:
         root = sessions.agent(outbound.session.agent).workspace.root
         attachments, lost = attach_media(root, outbound.media, max_media_bytes(found[0], config.agents.defaults))
@@ -153,7 +163,7 @@ def make_outgoing(
     )
 
 
-def _spell(inbound: Inbound, outbound: Outbound) -> str:
+def _format_text(inbound: Inbound, outbound: Outbound) -> str:
     """Return the text of an answer. Internal errors are shown only to the owner in a direct chat."""
     if outbound.status is not TurnStatus.FAILED:
         return outbound.text
@@ -286,3 +296,57 @@ class DeliveryService:
         finally:
             self._busy.discard(head.chat)
             self._news.set()
+
+
+class TypingIndicator:
+    """Follows the events of turns and shows typing indicators in their chats; failures are ignored."""
+
+    def __init__(self, sessions: Sessions, tasks: TaskGroup) -> None:
+        self._sessions = sessions
+        self._tasks = tasks
+        self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
+        self._shown: dict[RunId, anyio.CancelScope] = {}
+
+    def on_event(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+        """Process an event of the turn that answers these messages."""
+        if not runs:
+            return
+        turn = runs[-1]
+        if isinstance(event, TurnFinished):
+            self._expected.pop(turn, None)
+            scope = self._shown.pop(turn, None)
+            if scope is not None:
+                scope.cancel()
+            return
+        if isinstance(event, TurnStarted):
+            self._expect(session, turn)
+        expected = self._expected.get(turn)
+        if expected is not None and isinstance(event, TYPING_EVENTS[expected[1]]):
+            del self._expected[turn]
+            self._shown[turn] = anyio.CancelScope()
+            self._tasks.start_soon(self._show, expected[0], self._shown[turn])
+
+    def _expect(self, session: SessionKey, turn: RunId) -> None:
+        config = self._sessions.home.config
+        if not any(account.typing for channel in config.channels.values() for account in channel.accounts.values()):
+            return
+        origin = self._sessions.services.outbox.chat_of(turn)
+        found = find_account(self._sessions, origin.channel, origin.account) if origin else None
+        if origin is not None and found is not None and found[1].typing:
+            mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
+            self._expected[turn] = (origin, mode)
+
+    async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
+        with scope, anyio.move_on_after(MAX_TYPING_SECONDS):
+            while True:
+                channel = open_channel(self._sessions, chat.channel, chat.account)
+                if channel is None:
+                    return
+                try:
+                    await channel.show_typing(chat)
+                except RetinueError as error:
+                    log.debug("the typing indicator of %s failed: %s", chat.peer, error)
+                except Exception:  # boundary: a channel may raise anything; the answer does not depend on it
+                    log.exception("the channel %s crashed", chat.channel)
+                    return
+                await anyio.sleep(self._sessions.home.config.session.typing_interval_seconds)

@@ -22,7 +22,7 @@ from retinue.dispatch.inbox import Acceptance
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
-from retinue.runtime.commands.greeting import list_commands
+from retinue.runtime.commands.session_api import list_commands
 from retinue.runtime.home import Home
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import TextSource, sanitise, sanitise_line, wrap_untrusted

@@ -1,4 +1,4 @@
-"""The interface of a conversation for slash commands."""
+"""The interface of a conversation for slash commands, and the greeting at its start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.context.prompt.report import PromptReport
+from retinue.core.api import Display, Greeting
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
@@ -22,9 +23,11 @@ from retinue.dispatch.points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
-from retinue.runtime.approvals.approvals import Permissions
-from retinue.runtime.commands.chat_config import NOT_FROM_COMMANDS, answer_config, answer_plugins
+from retinue.runtime.agents.workspace import NOT_OURS
+from retinue.runtime.approvals import Permissions
+from retinue.runtime.commands.config import NOT_FROM_COMMANDS, answer_config, answer_plugins
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
+from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.permissions import change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
@@ -38,6 +41,7 @@ from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
 BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
+TINY_WINDOW = 16_384
 
 
 async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
@@ -275,3 +279,40 @@ class SessionApi(Struct, frozen=True):
 
     def _transcript(self) -> Transcript:
         return self.conversation.parts.store.open(self.session)
+
+
+async def make_greeting(conversation: SessionRunner) -> Greeting:
+    """Return the agent, its workspace and its model for the greeting."""
+    parts = conversation.parts
+    identity = parts.workspace.identity()
+    session = parts.store.find(conversation.key)
+    choice = await parts.access.choose(session.model if session else None)
+    greeting = Greeting(
+        name=" ".join(filter(None, (identity.emoji, identity.name or "Retinue"))),
+        workspace=str(parts.workspace.root.path),
+        messages=session.messages if session else 0,
+        caution="" if parts.workspace.trusted else NOT_OURS,
+    )
+    if choice is None:
+        return replace(greeting, advice=NO_MODEL)
+    return replace(
+        greeting,
+        model=str(choice.ref),
+        because=choice.because,
+        how_to_change=choice.how_to_change,
+        is_tiny=choice.ref.provider == "local" and parts.access.info(choice.ref).window <= TINY_WINDOW,
+    )
+
+
+def choose_display(conversation: SessionRunner) -> Display:
+    """Return how the turns of the session are shown: as chosen in it, else as configured."""
+    session = conversation.parts.store.find(conversation.key)
+    settings = conversation.parts.workspace.settings
+    reasoning = (session.reasoning if session else None) or settings.reasoning_default
+    return Display(reasoning != "off", (session.verbose if session else None) or settings.verbose_default)
+
+
+def list_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[str]:
+    """Return the names of the slash commands, including those of skills."""
+    api = SessionApi(dispatcher, dispatcher.sessions.runner(session), Inbound("", session))
+    return (*(command.name for command in api.commands()), *api.skill_commands())

@@ -17,16 +17,15 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
-from retinue.runtime.agents.agent import list_closed, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.policy import elevation_of, session_layers
-from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.agents.tools import make_tools
-from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
+from retinue.runtime.agents.workspace import list_closed, locate_workspace, open_sessions, open_workspace
+from retinue.runtime.approvals import ConfiguredAllowRules
 from retinue.runtime.channels.routing import reachable
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
-from retinue.runtime.models.probe import make_access
+from retinue.runtime.models import make_access
 from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
 from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement

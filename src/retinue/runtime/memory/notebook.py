@@ -1,4 +1,4 @@
-"""The memory of agents: notes, embedder, index, and access rules."""
+"""The memory of agents: the index with its embedders, the backend, and a session's access to it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,24 @@ from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.store.sqlite import SqliteStore
-from retinue.runtime.agents.agent import AgentWorkspace
-from retinue.runtime.memory.provenance import open_writes, provenance_of
-from retinue.runtime.memory.sources import open_notes
+from retinue.runtime.agents.workspace import AgentWorkspace
+from retinue.runtime.memory.sources import open_notes, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
+    from retinue.memory.qmd.memory import QmdMemory
     from retinue.providers.embeddings.batches import BatchLimits
 
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
+_KEY_VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "voyage": "VOYAGE_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+}
+FIRST_SYNC_SECONDS = 2.0
+"""How long the first message of a process may wait for notes that were never indexed."""
 
 
 def index_path(workspace: AgentWorkspace) -> Path:
@@ -151,14 +159,6 @@ def _batch_terms(batch: BatchSettings) -> BatchLimits | None:
     return BatchLimits(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 
 
-_KEY_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "voyage": "VOYAGE_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-}
-
-
 def _key_from(name: str, secrets: Secrets) -> str | None:
     return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
 
@@ -206,3 +206,49 @@ def open_notebook(
     if not settings.enabled or not may_search(memory.qmd.scope, session):
         return None
     return SessionNotebook(index, settings, should_cite(memory.citations, session), limits)
+
+
+@asynccontextmanager
+async def open_memory(
+    workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
+) -> AsyncIterator[MemoryIndex | QmdMemory]:
+    """Open an agent's memory as configured, and close it at the end of the block; nothing is watched."""
+    async with open_index(workspace, writes, due) as builtin:
+        if workspace.home.config.memory.backend == "builtin":
+            yield builtin
+            return
+        memory = _make_qmd(workspace, builtin)
+        try:
+            yield memory
+        finally:
+            await memory.aclose()
+
+
+def seconds_at_opening(workspace: AgentWorkspace) -> float:
+    """Return how long to update a memory when it is opened; 0 means not at all."""
+    memory, sync = workspace.home.config.memory, workspace.settings.memory_search.sync
+    if memory.backend == "builtin":
+        return FIRST_SYNC_SECONDS if sync.on_session_start else 0.0
+    update = memory.qmd.update
+    if not update.on_boot:
+        return 0.0
+    return update.update_timeout_ms / 1000 if update.wait_for_boot_sync else FIRST_SYNC_SECONDS
+
+
+def _make_qmd(workspace: AgentWorkspace, builtin: MemoryIndex) -> QmdMemory:
+    from retinue.memory.qmd.index import QmdIndex
+    from retinue.memory.qmd.memory import RECALL_SECONDS, QmdMemory
+    from retinue.memory.qmd.program import QmdFolders, QmdProgram
+
+    home, settings = workspace.home, workspace.home.config.memory.qmd
+    folders = QmdFolders(qmd_folder(workspace), home.paths.models / "qmd")
+    program = QmdProgram(settings.command, folders, home.environment, uses_models=settings.search_mode != "search")
+    recall = workspace.settings.memory_search.recall
+    return QmdMemory(
+        QmdIndex(program, builtin.library, workspace.id, settings.search_mode, settings.update),
+        builtin,
+        home.clock,
+        settings,
+        provenance=builtin.provenance,
+        keeps_builtin=recall.enabled and recall.timeout_ms / 1000 < RECALL_SECONDS,
+    )

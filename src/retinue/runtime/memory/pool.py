@@ -17,10 +17,11 @@ import anyio
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
+from retinue.core.trust import Trust, least
 from retinue.memory.search.rules import remembers_sessions
-from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.storage.database import Database
-from retinue.storage.provenance import AgentWrites
+from retinue.storage.provenance import AgentWrites, lines_of
 
 if TYPE_CHECKING:
     from retinue.memory.backend import Memory
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 A_MOMENT_SECONDS = 2.0
 """How long a turn waits for newly written text to be indexed."""
+
+MAX_READ_BYTES = 16 * 1024 * 1024
 
 _DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
 
@@ -186,7 +189,7 @@ class MemoryPool:
 
     async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
         """Return the memory of an agent; it is opened and updated the first time."""
-        from retinue.runtime.memory.backend_choice import open_memory, seconds_at_opening
+        from retinue.runtime.memory.notebook import open_memory, seconds_at_opening
 
         async with self._lock:
             memory = self._opened.get(workspace.id)
@@ -210,3 +213,17 @@ def has_notes(workspace: AgentWorkspace) -> bool:
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True
     return any((workspace.root.path / name).exists() for name in ("MEMORY.md", "memory.md", "memory"))
+
+
+def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Trust:
+    """Return the trust of workspace files in a prompt, each judged by all its lines."""
+    written = writes.paths()
+    return least([Trust.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
+
+
+def _trust_of_file(workspace: AgentWorkspace, writes: AgentWrites, name: str) -> Trust:
+    try:
+        data = workspace.root.read(name, max_bytes=MAX_READ_BYTES).data
+    except StorageError:
+        return Trust.UNTRUSTED
+    return writes.origin(name, lines_of(data.decode("utf-8-sig", "replace")))

@@ -1,8 +1,8 @@
-"""The sources of an agent's memory: notes in its workspace and elsewhere, and exported conversations."""
+"""The sources of an agent's memory: notes in its workspace and elsewhere, exported conversations, and their origin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -12,16 +12,16 @@ from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
 from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
-from retinue.memory.notes import Library, NoteFolder, NoteProblem, workspace_notes
+from retinue.memory.notes import Library, NoteFolder, NoteProblem, Provenance, workspace_notes
 from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
-from retinue.runtime.agents.agent import AgentWorkspace
-from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.session import Session
 from retinue.sessions.store import SessionStore
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites, lines_of
 
@@ -195,3 +195,25 @@ def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]
                     yield f"User: {message.text.strip()}", message.trust
             case MessageAdded(message=AssistantMessage() as message) if message.text.strip():
                 yield f"Assistant: {message.text.strip()}", tainted
+
+
+@contextmanager
+def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
+    """Open the record of what was written into an agent's notes, for callers without an open database."""
+    home = workspace.home
+    database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
+    try:
+        yield AgentWrites(database, home.clock, workspace.id)
+    finally:
+        database.close()
+
+
+def provenance_of(library: Library, workspace: AgentWorkspace, writes: AgentWrites) -> Provenance:
+    """Return the function that finds the origin of lines by memory path; for other folders these are not file paths."""
+
+    def origin(path: str, lines: Sequence[str]) -> Trust:
+        note_folder, relative = library.locate(path)
+        is_own = note_folder.root is workspace.root or note_folder.source == "sessions"
+        return writes.origin(path if is_own else str(note_folder.root.path / relative), lines)
+
+    return origin

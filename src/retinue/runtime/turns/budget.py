@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import Usage
-from retinue.runtime.agents.agents import Agent
+from retinue.runtime.agents.agent import Agent
 from retinue.runtime.turns.plan import local_time
 from retinue.sessions.usage import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 

@@ -32,7 +32,7 @@ from retinue.dispatch.queue import (
     parse_queue_command,
     queue_rules,
 )
-from retinue.runtime.agents.agents import Agent
+from retinue.runtime.agents.agent import Agent
 from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.runtime.turns.permissions import TurnPermissions
 from retinue.runtime.turns.plan import TurnPlan

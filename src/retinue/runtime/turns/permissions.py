@@ -16,10 +16,10 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
-from retinue.runtime.agents.agent import AgentWorkspace
-from retinue.runtime.agents.agents import Agent
+from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
+from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, working_folder

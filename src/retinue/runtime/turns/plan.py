@@ -24,10 +24,10 @@ from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.providers.model_choice import ChosenModel
-from retinue.runtime.agents.agents import Agent
+from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
-from retinue.runtime.memory.provenance import trust_of_files
+from retinue.runtime.memory.pool import trust_of_files
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import working_folder
 from retinue.sessions.transcript import Transcript

@@ -6,7 +6,7 @@ import logging
 
 from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.keys import SessionKey
-from retinue.runtime.agents.records import PROMPT_SENT
+from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import Noted
 from retinue.sessions.transcript import Transcript

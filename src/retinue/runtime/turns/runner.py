@@ -24,8 +24,8 @@ from retinue.dispatch.delivery import parse_reply
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
 from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.visible import VisibleEvents
-from retinue.runtime.agents.agents import Agent
-from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.agents.agent import Agent
+from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.budget import find_refusal, watch_spending
 from retinue.runtime.turns.client_tools import NOTHING_WAITS, goes_on, left_to_sender, take_results
 from retinue.runtime.turns.context_window import ContextWindow, Fixed

@@ -9,11 +9,10 @@ import anyio
 
 from retinue.context.engine import ContextEngine, DefaultEngine, FallbackEngine
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
-from retinue.runtime.agents.agents import Agent, HomeServices
+from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
+from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.home import Home
-from retinue.runtime.models.access import ModelAccess, open_model_access
-from retinue.runtime.services import GatewayControl, Services
+from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.sessions.store import SessionStore
 

@@ -10,8 +10,8 @@ from retinue.context.compaction import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust, least
-from retinue.runtime.agents.agents import Agent
-from retinue.runtime.memory.provenance import trust_of_files
+from retinue.runtime.agents.agent import Agent
+from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript

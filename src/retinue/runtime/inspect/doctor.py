@@ -1,14 +1,16 @@
-"""Collecting the facts about a home that an inspection judges. It creates and changes nothing."""
+"""Inspection of a home: collecting the facts, which changes nothing, and applying the proposed fixes."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, assert_never
 from zoneinfo import ZoneInfo
 
 import anyio.to_thread
@@ -25,29 +27,78 @@ from retinue.audit.facts import (
     Truncation,
     WorkspaceFacts,
 )
+from retinue.audit.finding import CreateWorkspace, Discard, Finding, FixSessions, Remedy, Restrict, SweepPresence
 from retinue.audit.summary import is_whole
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
 from retinue.memory.scan import plan_sync
-from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
+from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_sessions, open_workspace, seed_agent
 from retinue.runtime.home import Home
-from retinue.runtime.inspect.workspace import inspect_workspace
-from retinue.runtime.memory.backend_choice import open_memory
-from retinue.runtime.memory.notebook import index_path
-from retinue.runtime.models.access import ModelAccess
-from retinue.runtime.models.probe import open_access, try_models
+from retinue.runtime.memory.notebook import index_path, open_memory
+from retinue.runtime.models import ModelAccess, open_access, try_models
 from retinue.security.secrets import ExecSecret, KeyringSecret
-from retinue.sessions.check import check_folder
+from retinue.sessions.check import apply_fixes, check_folder
 from retinue.storage.database import DATABASE_NAME
-from retinue.storage.presence import find_dead
-from retinue.workspace.bootstrap import BOOTSTRAP_FILES
-from retinue.workspace.first_run import FirstRunState
+from retinue.storage.files import make_private_dir
+from retinue.storage.lease import SessionLease
+from retinue.storage.presence import Presence, find_dead
+from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
+from retinue.workspace.budget import fit_files
+from retinue.workspace.first_run import FirstRunState, first_run_state
 
 OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
 """Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""
+
+
+def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
+    """Return an agent's files and their state as plain data."""
+    settings = workspace.settings
+    ritual = first_run_state(workspace.root)
+    stable = workspace.reader.stable_files(Audience.OWNER, settings, first_run_pending=ritual is FirstRunState.PENDING)
+    injected = {
+        file.name: file for file in fit_files(stable, settings.bootstrap_max_chars, settings.bootstrap_total_max_chars)
+    }
+    rows, problems = [], []
+    for row in BOOTSTRAP_FILES:
+        file = workspace.reader.read(row.name)
+        shown = injected.get(row.name)
+        if file.status is FileStatus.MISSING and not row.expected:
+            continue
+        usable = file.status is FileStatus.OK
+        rows.append(
+            {
+                "name": row.name,
+                "status": str(file.status),
+                "raw": len(file.text) if usable else 0,
+                "injected": shown.injected_chars if shown and usable else 0,
+                "truncated": bool(shown and shown.truncated),
+            }
+        )
+        if file.problem:
+            problems.append(file.problem)
+        if shown and shown.truncated:
+            problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
+    if ritual is FirstRunState.LEFTOVER:
+        problems.append("BOOTSTRAP.md is only used in the first conversation; delete it.")
+    if not workspace.trusted:
+        problems.append("Retinue did not create this folder: its files are untrusted until `retinue workspace trust`.")
+    identity = workspace.identity()
+    if identity.problem:
+        problems.append(identity.problem)
+    return {
+        "agent": workspace.id,
+        "workspace": str(workspace.root.path),
+        "name": identity.name,
+        "emoji": identity.emoji,
+        "avatar": identity.avatar,
+        "ritual": str(ritual),
+        "trusted": workspace.trusted,
+        "files": rows,
+        "problems": problems,
+    }
 
 
 async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
@@ -229,3 +280,44 @@ def _is_zone(name: str) -> bool:
 
 async def _ignore(_notice: str) -> None:
     """Ignore fallbacks: they are reported with the failures."""
+
+
+def carry_out(home: Home, findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Apply every fix once; return a sentence for each that says what was done, or why not."""
+    remedies = dict.fromkeys(remedy for finding in findings for remedy in finding.remedies)
+    results: list[str] = []
+    for remedy in remedies:
+        try:
+            results += _apply(home, remedy)
+        except OSError as error:
+            results.append(f"{error.filename} was not changed: {error.strerror}.")
+        except RetinueError as error:
+            results.append(str(error))
+    return tuple(results)
+
+
+def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
+    match remedy:
+        case Restrict(path, mode):
+            # The same file that was inspected: a link that replaced it is not followed.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fchmod(descriptor, mode)
+            finally:
+                os.close(descriptor)
+            yield f"Only you may read {path} now."
+        case Discard(path):
+            path.unlink()
+            yield f"Removed {path}."
+        case SweepPresence(folder):
+            Presence(folder).sweep()
+            yield f"Removed files of killed processes from {folder}."
+        case FixSessions(agent):
+            store = open_sessions(home, agent)
+            yield from apply_fixes(check_folder(store.folder), store, partial(SessionLease, home.paths))
+        case CreateWorkspace(agent):
+            make_private_dir(home.paths.path)
+            seed_agent(home, agent)
+            yield f"Created the workspace of agent '{agent}' at {locate_workspace(home, agent)}."
+        case _:
+            assert_never(remedy)

@@ -1,8 +1,9 @@
-"""An agent's models: the choice of one, its credentials, and its fallbacks."""
+"""The models of an agent: choosing and calling them in turns, and testing whether they answer."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 from msgspec import Struct, field
@@ -11,12 +12,13 @@ from msgspec.structs import replace
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import CacheRetention, ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.core.messages import AssistantMessage, said
+from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelFinished, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.adapt_request import RequestOptions
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
-from retinue.providers.failover import Failover, OnFallback, Sleep
+from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback, Sleep
 from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
-from retinue.providers.registry import Providers
+from retinue.providers.registry import ADAPTERS, Providers
 from retinue.providers.vendors import find_vendor
 from retinue.runtime.home import Home
 from retinue.runtime.known_secrets import without_secrets
@@ -29,6 +31,10 @@ There is no model to talk to yet. Any of these will do:
 - start Ollama on this machine, or `retinue models pull` for a small model that runs inside Retinue
   (needs the extra: `pip install 'retinue[local]'`);
 - point `models.providers` at any OpenAI-compatible server; see the documentation on models."""
+TEST_QUESTION = "Reply with the word ok."
+MAX_TEST_TOKENS = 32
+MAX_REASONING_TEST_TOKENS = 512
+"""Some models reason before the answer; others only write more than needed if there is room."""
 
 
 class ModelAccess(Struct, eq=False):
@@ -162,3 +168,53 @@ def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets:
         home.clock,
     )
     return ModelAccess(settings, providers, credentials, home)
+
+
+class Trial(Struct, frozen=True):
+    """The result of a test: the answer, or None; the failed attempts by name; and the duration."""
+
+    answer: AssistantMessage | None
+    failures: tuple[tuple[str, ModelFailed], ...]
+    seconds: float
+
+
+def make_access(home: Home, agent: AgentId) -> ModelAccess:
+    """Return an agent's models without opening its workspace, sessions or tools."""
+    secrets = Secrets(home.environment, home.redactor)
+    registered = {api: factory.make.target for api, factory in home.registry.providers.items()}
+    providers = Providers(home.config.models, secrets, home.paths.models, {**ADAPTERS, **registered})
+    return open_model_access(home, agent, providers, secrets)
+
+
+@asynccontextmanager
+async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
+    """Open the models of an agent for calls; their connections are closed at the end of the block."""
+    access = make_access(home, agent)
+    try:
+        yield access
+    finally:
+        await access.providers.aclose()
+
+
+async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
+    """Call the models of a chain as a turn would, but without its retries."""
+    clock = access.home.clock
+    failover = Failover(
+        access.providers,
+        access.credentials,
+        access.info,
+        anyio.sleep,
+        retries=SHORT_RETRY_DELAYS,
+        tuning=access.tuning,
+    )
+    reasons = any(access.info(ref).reasoning for ref in chain)
+    room = MAX_REASONING_TEST_TOKENS if reasons else MAX_TEST_TOKENS
+    request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(TEST_QUESTION),), max_output=room)
+    failures: list[tuple[str, ModelFailed]] = []
+    answer: AssistantMessage | None = None
+    started = clock.monotonic()
+    async with aclosing(failover.stream(request, chain, on_fallback, failures)) as events:
+        async for event in events:
+            if isinstance(event, ModelFinished):
+                answer = event.message
+    return Trial(answer, tuple(failures), clock.monotonic() - started)

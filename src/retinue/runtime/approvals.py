@@ -1,15 +1,13 @@
-"""Which commands each agent may run: the configured rules, and those that people added.
-
-The agent's own `tools.exec` overrides the default section, except that its patterns, trusted folders and profiles are
-added to the shared ones. A rule that a person added belongs to one agent.
-"""
+"""The approvals and the command rules of a home: stored patterns, configured patterns, and who may change them."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache, partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,16 +15,20 @@ from msgspec.structs import replace
 
 from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
+from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.clock import Clock, format_moment
+from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import ConfigError, StorageError, UsageError
+from retinue.core.events import Emit
 from retinue.core.keys import AgentId
+from retinue.runtime.home import Home
 from retinue.security.escaping import literal
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.structs.declare import set_attributes
 from retinue.toolkit.settings import SafeBinProfile as ProfileSettings
-from retinue.tools.approvals.broker import Approver, NotAnApprover
+from retinue.tools.approvals.broker import ApprovalBroker, Approver, NotAnApprover
 from retinue.tools.approvals.store import generate_code
 from retinue.tools.shell.allowlist import (
     DEFAULT_SAFE_BINS,
@@ -290,3 +292,49 @@ def _read_rule(row: sqlite3.Row) -> Rule:
         row["used_command"],
         row["uses"] or 0,
     )
+
+
+class Permissions(Struct, frozen=True):
+    """The pending approvals and the rules for commands."""
+
+    home: Home
+    approvals: ApprovalBroker
+    rule_store: ConfiguredAllowRules
+
+    def renewed(self, home: Home) -> Permissions:
+        """Return the same approvals and stored rules under another configuration."""
+        return Permissions(home, self.approvals, self.rule_store.renewed(home.config))
+
+    def asking(self, here: Ask, show: Emit) -> Ask:
+        """Return the `Ask` of a turn: its requests are stored, and answered here or by another process."""
+        within = timedelta(milliseconds=self.home.config.tools.exec.approval_timeout_ms)
+        return partial(self.approvals.ask, here=here, within=within, show=show)
+
+    def approver(self, name: str, *, owner: bool = True, source: Source = Source.CHAT) -> Approver:
+        """Return the approver that decides through this process."""
+        return Approver(name, owner, source, in_command=IN_COMMAND in self.home.environment)
+
+    def sender(self, inbound: Inbound) -> Approver:
+        """Return the sender of a message as an approver."""
+        name = inbound.sender or f"the {'owner' if inbound.owner else 'guest'} on {inbound.channel}"
+        return self.approver(name, owner=inbound.owner, source=inbound.source)
+
+
+@contextmanager
+def open_permissions(home: Home, database: Database | None = None) -> Iterator[Permissions]:
+    """Open the approvals and rules; without a database, that of the home is opened and closed again."""
+    if database is None:
+        path = home.paths.path / DATABASE_NAME
+        database = Database(path, durable=home.durable, newer="aside")
+        try:
+            with open_permissions(home, database) as permissions:
+                yield permissions
+        finally:
+            database.close()
+        return
+    audit, clock = home.audit, home.clock
+    broker = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
+    try:
+        yield Permissions(home, broker, ConfiguredAllowRules(home.config, database, audit, clock))
+    finally:
+        broker.close()
