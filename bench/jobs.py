@@ -10,8 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import Sheet, median_ms
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Job
+from retinue.automation.jobs import Job, JobStore
 from retinue.automation.schedule import Cron
 from retinue.core.keys import DEFAULT_AGENT, RunId
 from retinue.storage.database import Database

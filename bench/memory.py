@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from bench.measure import PYTHON, Sheet, median_ms
 from retinue.core.clock import SystemClock
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.embedding import BuiltInEmbedder, normalise
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes

@@ -9,7 +9,7 @@ import anyio
 
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.hooks.bus import HookBus
+from retinue.hooks import HookBus
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt
 from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.home import Home, load_home

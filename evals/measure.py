@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes

@@ -20,15 +20,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
 
-from retinue.automation.job_codec import decode_job, encode_job
-from retinue.automation.jobs import Job
-from retinue.automation.webhook_store import WebhookDelivery, decode_delivery, encode_delivery
+from retinue.automation.jobs import Job, decode_job, encode_job
+from retinue.automation.webhooks import WebhookDelivery, decode_delivery, encode_delivery
 from retinue.core.clock import EPOCH
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
-from retinue.core.origin import Origin
-from retinue.core.outgoing import OutgoingMessage
 from retinue.dispatch.envelope_codec import (
     decode_inbound,
     decode_origin,
@@ -38,8 +35,7 @@ from retinue.dispatch.envelope_codec import (
     encode_outbound,
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
-from retinue.dispatch.subagent_store import decode_child, encode_child
-from retinue.dispatch.subagents import Child
+from retinue.dispatch.subagents import Child, decode_child, encode_child
 from retinue.sessions.jsonl.message_codec import decode_message, encode_message
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)

@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.audit.doctor import examine
+from retinue.audit.checks import examine
 from retinue.audit.facts import (
     AgentFacts,
     Facts,
+    Finding,
     GatewayFacts,
     MemoryFacts,
     ModelFacts,
     SandboxFacts,
+    Severity,
     StateFile,
     WorkspaceFacts,
 )
-from retinue.audit.finding import Finding, Severity
 from retinue.audit.summary import is_whole
 from retinue.config.load import load_config
 from retinue.core.keys import AgentId

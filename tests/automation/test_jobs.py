@@ -13,10 +13,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.job_runner import WAITS, JobRunner
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import BACKOFF, MAX_RETRIES, Delivery, DeliveryMode, Job
+from retinue.automation.jobs import BACKOFF, MAX_RETRIES, Delivery, DeliveryMode, Job, JobStore, decode_job, encode_job
 from retinue.automation.schedule import At, Cron, Every, Schedule
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import UsageError

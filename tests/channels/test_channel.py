@@ -9,8 +9,7 @@ import pytest
 from retinue.channels.channel import DeliveryFailed
 from retinue.channels.http import HttpChannel, encode_outgoing
 from retinue.core.clock import SystemClock
-from retinue.core.origin import Origin, PeerKind
-from retinue.core.outgoing import Capabilities, OutgoingMessage
+from retinue.core.envelope import Capabilities, Origin, OutgoingMessage, PeerKind
 from retinue.dispatch.outbox import MAX_PAUSE, pause_after
 from retinue.dispatch.settings import HumanDelay
 from retinue.runtime.channels.delivery import human_pauses

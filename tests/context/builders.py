@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult, Trust, said
 from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

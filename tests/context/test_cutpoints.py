@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from retinue.context.compaction import MIN_WORTH, plan_cut, safe_cuts
 from retinue.context.measure import estimate
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Message, UserMessage, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Message, Trust, UserMessage, said
 from retinue.sessions.entries import Compacted
 from retinue.sessions.repair import repair
 from tests.context.builders import answers, calls, entries_of, gives, histories, words

@@ -29,8 +29,7 @@ from retinue.context.summary_check import HEADINGS
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, ToolResult, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, said
 from retinue.sessions.entries import Compacted, EntryId, Header, MessageAdded
 from retinue.sessions.transcript import EntryStamps, Transcript
 from tests.context.builders import START, answers, calls, entries_of, gives, histories, words

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from retinue.context.extract_notes import MAX_LINE_CHARS, ExtractedNotes, Topic, extract_notes
 from retinue.context.measure import authored_text
-from retinue.core.messages import Message, ToolResult, UserMessage, said
-from retinue.core.trust import Trust
+from retinue.core.messages import Message, ToolResult, Trust, UserMessage, said
 from tests.context.builders import answers, calls, gives, histories
 from tests.examples import examples
 

@@ -24,8 +24,7 @@ from retinue.context.settings import CompactionSettings, QualityGuard
 from retinue.context.summary import Summary, model_text, summarise
 from retinue.context.summary_check import HEADINGS
 from retinue.core.errors import ModelError
-from retinue.core.messages import Message, said
-from retinue.core.trust import Trust
+from retinue.core.messages import Message, Trust, said
 from retinue.sessions.entries import Compacted
 from tests.context.builders import answers, calls, entries_of, gives, histories, words
 from tests.examples import examples

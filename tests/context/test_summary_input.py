@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from retinue.context.measure import estimate
 from retinue.context.summary_input import SAFETY, render_messages, split_for_summary
-from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, UserMessage, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, Trust, UserMessage, said
 from tests.context.builders import answers, calls, gives, histories, words
 from tests.examples import examples
 

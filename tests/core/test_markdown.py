@@ -10,8 +10,8 @@ from retinue.context.compaction import agents_sections
 from retinue.context.prompt.build import build_turn_block
 from retinue.context.prompt.inputs import RecalledPassage, TurnInputs
 from retinue.context.summary_check import check_summary
-from retinue.core.markdown import fence_after, read_heading
 from retinue.core.messages import said
+from retinue.core.text import fence_after, read_heading
 from retinue.memory.scan import chunk_text
 
 

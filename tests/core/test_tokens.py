@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from tests.core import token_samples as samples
 from tests.core.tokenizer import count_tokens
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from retinue.core.clock import SystemClock, random_id, random_uuid
-from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Usage, said
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Trust, Usage, least, said
 from retinue.core.model import ModelRef
-from retinue.core.trust import Trust, least
 
 
 def test_usage_adds_up() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.origin import Origin, PeerKind
+from retinue.core.envelope import Origin, PeerKind
 from retinue.dispatch.admission import (
     AckScope,
     CommandRights,

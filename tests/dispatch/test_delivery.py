@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from retinue.dispatch.delivery import ParsedReply, VisibleStream, parse_reply
+from retinue.dispatch.reply import ParsedReply, VisibleStream, parse_reply
 from retinue.dispatch.silence import is_silent
 
 PIECES = st.sampled_from(

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.envelope import CallSummary, Inbound, Outbound, Source
+from retinue.core.envelope import CallSummary, Inbound, Origin, Outbound, PeerKind, Source
 from retinue.core.errors import SessionError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, ToolResult, Usage
-from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import UNREADABLE, Acceptance, Inbox, InboxFull, UnknownRun
 from retinue.storage.database import Database

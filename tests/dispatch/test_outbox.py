@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Attachment, Inbound, Origin, Outbound, OutgoingMessage, PeerKind, Source
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.origin import Origin, PeerKind
-from retinue.core.outgoing import Attachment, OutgoingMessage
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.outbox import MAX_ATTEMPTS, Outbox
 from retinue.storage.database import Database

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.router import MatchTier, SessionRules, choose_agent, may_send, session_of, tier_of
 from retinue.dispatch.settings import Binding
 from retinue.sessions.settings import DmScope, SendPolicySettings

@@ -18,8 +18,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.dispatch.subagent_store import EVERY, SubagentStore
-from retinue.dispatch.subagents import Child, ChildState
+from retinue.dispatch.subagents import EVERY, Child, ChildState, SubagentStore
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received

@@ -12,8 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, DeliveryMode, Job
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobStore
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT

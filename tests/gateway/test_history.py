@@ -9,8 +9,7 @@ import pytest
 
 from retinue.core.events import MessageFinished, TurnEvent
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
-from retinue.dispatch.delivery import VisibleStream
-from retinue.dispatch.visible import VisibleEvents, show_message
+from retinue.dispatch.reply import VisibleEvents, VisibleStream, show_message
 from retinue.testing.replies import Reply, says
 from tests.gateway.conftest import Hall, RawSocket, raw_socket
 

@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 
-from retinue.automation.wake_log import WakeLog
-from retinue.automation.webhook_store import WebhookStore
+from retinue.automation.heartbeat import WakeLog
+from retinue.automation.webhooks import WebhookStore
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.database import DATABASE_NAME, Database

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.hooks.bus import HookBus, HookPoint, Subscriber, Vetoed
+from retinue.hooks import HookBus, HookPoint, Subscriber, Vetoed
 
 pytestmark = pytest.mark.anyio
 

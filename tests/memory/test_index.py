@@ -12,7 +12,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
 from retinue.memory.search.rules import SearchRules, SearchWeights, with_limits

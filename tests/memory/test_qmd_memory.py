@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.search.hybrid import (
     DECAY_FLOOR,
     age_decay,

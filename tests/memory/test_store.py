@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.embedding import normalise
 from retinue.memory.store.protocol import (
     FileRecord,

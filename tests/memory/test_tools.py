@@ -13,8 +13,7 @@ import pytest
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Text
-from retinue.core.trust import Trust
+from retinue.core.messages import Text, Trust
 from retinue.memory.index import MemoryIndex
 from retinue.memory.settings import MemorySearchSettings, MemorySettings
 from retinue.runtime.memory.notebook import SessionNotebook, open_notebook

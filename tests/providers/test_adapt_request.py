@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, UserMessage
+from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, Trust, UserMessage
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest, ReasoningEffort
-from retinue.core.trust import Trust
 from retinue.providers.adapt_request import IMAGE_OMITTED, RequestOptions, adapt_request, apply_options
 from tests.providers.support import EXEC
 

@@ -13,8 +13,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import UsageError
 from retinue.core.events import Notice, TurnStarted
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.core.messages import Text, UserMessage
-from retinue.core.trust import Trust
+from retinue.core.messages import Text, Trust, UserMessage
 from retinue.dispatch.subagents import ChildState, SpawnOrder
 from retinue.sessions.entries import Compacted, MessageAdded
 from retinue.testing.clock import FrozenClock

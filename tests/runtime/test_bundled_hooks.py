@@ -11,7 +11,7 @@ import pytest
 from retinue.automation.hook_folders import read_folder
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
 from retinue.runtime.automation.hooks import BUNDLED, ON_BY_ITSELF, list_hooks
 from retinue.runtime.home import load_home

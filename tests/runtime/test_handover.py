@@ -10,9 +10,8 @@ import pytest
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, said
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Trust, said
 from retinue.core.model import ToolSpec
-from retinue.core.trust import Trust
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, next_batch

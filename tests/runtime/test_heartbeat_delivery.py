@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from retinue.automation.heartbeat import WakeReason
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import Inbound, Origin, PeerKind
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.core.origin import Origin, PeerKind
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer

@@ -13,14 +13,12 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.automation.heartbeat import SkipReason, WakeReason
+from retinue.automation.heartbeat import SkipReason, WakeReason, WakeRecord
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
-from retinue.automation.wake_log import WakeRecord
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.core.messages import UserMessage
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust, UserMessage
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner

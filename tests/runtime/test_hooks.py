@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.agent.hook_points import ToolCallDone, ToolCallPending
+from retinue.agent.calls import ToolCallDone, ToolCallPending
 from retinue.context.points import ModelQuestion, ModelWish, PromptChange, PromptDraft
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Outbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.core.messages import Text
-from retinue.hooks.bus import Vetoed
+from retinue.hooks import Vetoed
 from retinue.sessions.entries import UNANSWERED
 from retinue.storage.auditlog import AuditLog
 from retinue.testing.replies import calls, says

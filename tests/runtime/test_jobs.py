@@ -11,15 +11,13 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun
-from retinue.automation.pending_notes import PendingNoteStore
+from retinue.automation.heartbeat import PendingNoteStore
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun, JobStore
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.dispatch.subagent_store import SubagentStore
-from retinue.dispatch.subagents import ChildState
+from retinue.dispatch.subagents import ChildState, SubagentStore
 from retinue.runtime.automation.jobs import AgentJobs, archive_runs, open_job_runner, open_job_store
 from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database

@@ -6,8 +6,7 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ToolStarted, TurnEvent, TurnFinished, TurnStarted
-from retinue.core.keys import SessionKey
-from retinue.core.run_context import RunContext, current_run
+from retinue.core.keys import RunContext, SessionKey, current_run
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage
 

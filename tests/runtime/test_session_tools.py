@@ -9,8 +9,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.core.messages import Text, UserMessage
-from retinue.core.trust import Trust
+from retinue.core.messages import Text, Trust, UserMessage
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded

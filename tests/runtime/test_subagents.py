@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from retinue.core.errors import UsageError
 from retinue.core.events import TextDelta
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
     MAX_UNREAD_RESULTS,
     Child,
     ChildState,
     SpawnFacts,
     SpawnOrder,
+    SubagentStore,
     depth_of,
     find_refusal,
     key_for_child,

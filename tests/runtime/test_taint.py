@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.agent.hook_points import ToolCallDone
+from retinue.agent.calls import ToolCallDone
 from retinue.core.envelope import Inbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites

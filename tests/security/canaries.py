@@ -20,7 +20,7 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
-from retinue.agent.hook_points import BEFORE_TOOL, ToolCallPending
+from retinue.agent.calls import BEFORE_TOOL, ToolCallPending
 from retinue.cli.common import keep_logs
 from retinue.cli.main import run
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict

@@ -19,8 +19,7 @@ import pytest
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import text_of
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust, text_of
 from retinue.memory.backend import SearchResult
 from retinue.memory.notes import Excerpt
 from retinue.memory.search.ranking import MemoryHit, ScoreParts

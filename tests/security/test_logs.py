@@ -16,8 +16,7 @@ import anyio.to_thread
 import pytest
 
 from retinue.audit.log_reader import LogRecord, parse_records
-from retinue.core.keys import RunId, SessionKey
-from retinue.core.run_context import current_run, enter_run
+from retinue.core.keys import RunId, SessionKey, current_run, enter_run
 from retinue.security.log_file import LogFile
 from retinue.security.logs import (
     LOG,

@@ -20,12 +20,12 @@ from retinue.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Trust,
     Usage,
     UserMessage,
     said,
 )
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     CallStarted,
     Compacted,

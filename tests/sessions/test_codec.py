@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError
 from retinue.core.keys import SessionId, SessionKey
-from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, ToolResult, Usage, UserMessage, said
+from retinue.core.messages import (
+    AssistantMessage,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolResult,
+    Trust,
+    Usage,
+    UserMessage,
+    said,
+)
 from retinue.core.model import ModelRef
-from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     Body,
     CallStarted,

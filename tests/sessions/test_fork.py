@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Usage, UserMessage, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Trust, Usage, UserMessage, said
 from retinue.sessions.entries import Body, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.tree import TranscriptTree, fork_entries, has_untrusted_content, messages_in
 

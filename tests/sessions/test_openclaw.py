@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 from retinue.core.envelope import Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage, said
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Trust,
+    Usage,
+    said,
+)
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.core.trust import Trust
 from retinue.sessions.check import check_folder
 from retinue.sessions.entries import Compacted, MessageAdded, Noted
 from retinue.sessions.openclaw.importer import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.keys import AgentId
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites, added_lines, lines_of
 from retinue.testing.clock import FrozenClock

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from retinue.core.approval import Verdict
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.toolkit.processes.command_table import CommandTable

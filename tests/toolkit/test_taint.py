@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 from retinue.toolkit.files import patch, read_write, search

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.security.network import Policy
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING

@@ -16,8 +16,17 @@ from retinue.core import events
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Outbound
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage
-from retinue.core.trust import Trust
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Trust,
+    Usage,
+)
 from retinue.wire import codec
 from retinue.wire.events import EVENTS, TurnPayload
 from retinue.wire.frames import Connect, Event, Failure, Hello, Request, Response, Wire

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from retinue.storage.files import Root
 from retinue.workspace.first_run import (
     STATE_FILE,

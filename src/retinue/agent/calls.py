@@ -1,4 +1,4 @@
-"""Tool calls: prepare, authorise, execute, finish.
+"""Tool calls: prepare, authorise, execute, finish; and the hook points before and after each call.
 
 Each call has exactly one result. A refused, failing or crashing tool gives an error result that the model can act on;
 a cancelled turn records an `interrupted` result.
@@ -15,18 +15,42 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, ToolCallDone, ToolCallPending
 from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
-from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult
-from retinue.core.trust import least
-from retinue.hooks.bus import HookBus, Vetoed
+from retinue.core.keys import SessionKey
+from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, least
+from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
 from retinue.tools.shell.explanation import show_exactly
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
+
+log = logging.getLogger(__name__)
+
+SAVE_GRACE_SECONDS = 5.0
+INTERRUPTED = "The call was interrupted before it finished; its effects may be partial. Check before you repeat it."
+SKIPPED = "Skipped: a new message arrived before this call began."
+
+
+class ToolCallPending(Struct, frozen=True):
+    """A tool is about to run; a subscriber may return other arguments or veto the call."""
+
+    session: SessionKey
+    call: ToolCall
+
+
+class ToolCallDone(Struct, frozen=True):
+    """A tool has run; a subscriber may return another result."""
+
+    session: SessionKey
+    call: ToolCall
+    result: ToolResult
+
+
+BEFORE_TOOL = HookPoint[ToolCallPending]("before_tool_call", fails_closed=True)
+AFTER_TOOL = HookPoint[ToolCallDone]("after_tool_call")
 
 
 class TranscriptWriter(Protocol):
@@ -39,13 +63,6 @@ class TranscriptWriter(Protocol):
     async def started(self, call: ToolCall) -> None:
         """Record that a tool call is about to take effect."""
         ...
-
-
-log = logging.getLogger(__name__)
-
-SAVE_GRACE_SECONDS = 5.0
-INTERRUPTED = "The call was interrupted before it finished; its effects may be partial. Check before you repeat it."
-SKIPPED = "Skipped: a new message arrived before this call began."
 
 
 class CallEnvironment(Struct, frozen=True):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.automation.job_codec import decode_job
-from retinue.automation.jobs import Job
+from retinue.automation.jobs import Job, decode_job
 from retinue.core.clock import format_moment
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId

@@ -1,4 +1,7 @@
-"""Heartbeat decisions: whether to run now, when to run next, and whether an answer is a repeat."""
+"""Heartbeats: whether to run now, when to run next, whether an answer is a repeat; the log of wakes; pending notes.
+
+A pending note waits for the next heartbeat of an agent, because it needs no turn of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct
 
+from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId, SessionKey
+from retinue.storage.database import Database
 
 REPEATS_WITHIN = timedelta(hours=24)
 """The same text is not delivered again within this time."""
@@ -18,8 +24,23 @@ REPEATS_WITHIN = timedelta(hours=24)
 MIN_GAP = timedelta(seconds=30)
 """Wakes within this time count as one."""
 
+KEPT = timedelta(days=30)
+"""How long wakes are stored, and notes after they were read, so that the same token is not accepted again."""
+
+WOKEN = "woken"
+"""The outcome of a wake that was not a heartbeat: the agent got a separate turn for it."""
+
 _NOTHING = re.compile(r"\s*|#{1,6}(\s.*)?|[-*+]\s*(\[[ xX]?\]\s*)?|```.*|~~~.*|---+")
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
+
+
+_INSERT = """
+INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_PUT = 'INSERT OR IGNORE INTO agenda (agent, at, text, "foreign", token) VALUES (?, ?, ?, ?, ?)'
+_WAITING = 'SELECT id, text, "foreign" FROM agenda WHERE agent = ? AND read_at IS NULL ORDER BY id'
+_READ = "UPDATE agenda SET read_at = ?, text = '' WHERE id = ?"
+_FORGET = "DELETE FROM agenda WHERE read_at < ?"
 
 
 class WakeReason(StrEnum):
@@ -148,3 +169,117 @@ def is_repeat(text: str, before: Sequence[DeliveredText], now: datetime) -> bool
     """Return whether the same text was delivered recently."""
     digest = digest_of(text)
     return any(said.digest == digest and now - said.at < REPEATS_WITHIN for said in before)
+
+
+class WakeRecord(Struct, frozen=True):
+    """One wake of an agent. `outcome` is skipped, quiet, repeated, delivered, failed or woken."""
+
+    agent: AgentId
+    at: datetime
+    wake: WakeReason
+    outcome: str
+    detail: str = ""
+    digest: str = ""
+    tokens: int = 0
+    skip: SkipReason | None = None
+    """Why it was skipped; not stored."""
+
+
+class WakeLog:
+    """The wakes of all agents of a home in the last 30 days."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def record(self, entry: WakeRecord) -> None:
+        values = (
+            entry.agent,
+            format_moment(entry.at),
+            entry.wake,
+            entry.outcome,
+            entry.detail,
+            entry.digest,
+            entry.tokens,
+        )
+        with self._database.change() as base:
+            base.execute(_INSERT, values)
+            base.execute("DELETE FROM heartbeats WHERE at < ?", (format_moment(self._clock.now() - KEPT),))
+
+    def last(self, agent: AgentId) -> WakeRecord | None:
+        """Return the latest heartbeat of an agent."""
+        found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
+        return found[0] if found else None
+
+    def log(self, agent: AgentId | None, limit: int) -> Sequence[WakeRecord]:
+        """Return the latest wakes, newest first."""
+        if agent is None:
+            return self._read("ORDER BY id DESC LIMIT ?", limit)
+        return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, limit)
+
+    def delivered_texts(self, agent: AgentId) -> Sequence[DeliveredText]:
+        """Return the recently delivered texts."""
+        since = format_moment(self._clock.now() - REPEATS_WITHIN)
+        entries = self._read("WHERE agent = ? AND outcome = 'delivered' AND at > ?", agent, since)
+        return [DeliveredText(entry.digest, entry.at) for entry in entries]
+
+    def _read(self, rest: str, *values: str | int) -> list[WakeRecord]:
+        rows = self._database.read(f"SELECT * FROM heartbeats {rest}", values)  # noqa: S608 - the text is ours
+        return [
+            WakeRecord(
+                AgentId(row["agent"]),
+                parse_moment(row["at"]),
+                WakeReason(row["wake"]),
+                row["outcome"],
+                row["detail"],
+                row["digest"],
+                row["tokens"],
+            )
+            for row in rows
+        ]
+
+
+def describe_wake(entry: WakeRecord) -> dict[str, Any]:
+    """Return a wake as JSON data."""
+    return {
+        "agent": entry.agent,
+        "at": entry.at.isoformat(),
+        "wake": entry.wake.value,
+        "outcome": entry.outcome,
+        "detail": entry.detail,
+        "tokens": entry.tokens,
+    }
+
+
+class PendingNote(Struct, frozen=True):
+    """A note for the next heartbeat; `foreign` if it contains untrusted text."""
+
+    id: int
+    text: str
+    foreign: bool
+
+
+class PendingNoteStore:
+    """The pending notes of all agents of a home."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def put(self, agent: AgentId, text: str, *, foreign: bool, token: str | None = None) -> None:
+        """Store a note for the agent's next heartbeat; a note with a known token is ignored."""
+        now = self._clock.now()
+        with self._database.change() as base:
+            base.execute(_PUT, (agent, format_moment(now), text, foreign, token))
+            base.execute(_FORGET, (format_moment(now - KEPT),))
+
+    def waiting(self, agent: AgentId) -> tuple[PendingNote, ...]:
+        """Return the unread notes of an agent, oldest first."""
+        rows = self._database.read(_WAITING, (agent,))
+        return tuple(PendingNote(row["id"], row["text"], bool(row["foreign"])) for row in rows)
+
+    def read(self, notes: Sequence[PendingNote]) -> None:
+        """Mark notes as read."""
+        now = format_moment(self._clock.now())
+        with self._database.change() as base:
+            base.executemany(_READ, [(now, note.id) for note in notes])

@@ -14,12 +14,10 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import DeliveryMode, Job, JobRun
-from retinue.core.background import run_logged
+from retinue.automation.jobs import DeliveryMode, Job, JobRun, JobStore
 from retinue.core.clock import Clock, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import RetinueError, StorageError
+from retinue.core.errors import RetinueError, StorageError, run_logged
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
 from retinue.core.model import ReasoningEffort

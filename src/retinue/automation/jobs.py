@@ -1,23 +1,51 @@
-"""Scheduled jobs and when they are due next: values and pure functions of the time."""
+"""Scheduled jobs: when they are due next, their JSON format, and their store in the home's database."""
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.automation.schedule import At, Schedule, due_slot, next_slot
-from retinue.core.clock import EPOCH
+from retinue.automation.schedule import At, Every, Schedule, due_slot, next_slot
+from retinue.core.clock import EPOCH, Clock, IdFactory, format_moment, parse_moment
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
+from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.storage.database import Database
 
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 3_600))
 """The delay after the first, second, … consecutive failure of a job."""
 
 MAX_RETRIES = 3
 """How often a job that runs once is retried."""
+
+
+MAX_JOBS = 20_000
+KEEP_RUNS = timedelta(days=7)
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+_KEEP = """
+INSERT INTO jobs (id, agent, body, enabled, next_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, body = excluded.body, enabled = excluded.enabled,
+    next_at = excluded.next_at
+"""
+_ALL = "SELECT body FROM jobs ORDER BY rowid"
+_ONE = "SELECT body FROM jobs WHERE id = ?"
+_DUE = "SELECT body FROM jobs WHERE enabled AND next_at <= ? ORDER BY next_at LIMIT ?"
+_SOONEST = "SELECT min(next_at) FROM jobs WHERE enabled AND next_at IS NOT NULL"
+_BEGIN = (
+    "INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary) VALUES (?, ?, ?, ?, ?, 'running', '')"
+)
+_END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
+_REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
+_RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
+_UNFINISHED = "SELECT * FROM job_runs WHERE outcome = 'running' ORDER BY rowid"
+_FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'running'"
 
 
 class DeliveryMode(StrEnum):
@@ -111,3 +139,182 @@ def after_run(job: Job, slot: datetime, now: datetime, *, ok: bool) -> Job:
         again = served.failures <= MAX_RETRIES
         return replace(served, next_at=rested if again else None, enabled=again)
     return replace(served, next_at=next_slot(job.schedule, rested - timedelta(microseconds=1)))
+
+
+def encode_job(job: Job) -> str:
+    return dump_json(describe_job(job))
+
+
+def decode_job(text: str) -> Job:
+    """Return the job that `encode_job` wrote; raise `ValueError` if it cannot be read."""
+    data = load_json(text)
+    schedule = data.get("schedule")
+    if isinstance(schedule, dict) and isinstance(milliseconds := schedule.get("everyMs"), int):
+        schedule["everyMs"] = milliseconds * _MILLISECOND
+    return from_plain(data, Job)
+
+
+def describe_job(job: Job) -> dict[str, Any]:
+    """Return a job as JSON data, with the names of the configuration and the wire protocol."""
+    data = to_plain(job)
+    data["delivery"] = {name: value for name, value in data["delivery"].items() if value is not None}
+    if isinstance(job.schedule, Every):
+        data["schedule"]["everyMs"] = job.schedule.interval // _MILLISECOND
+    return data
+
+
+def describe_run(run: JobRun) -> dict[str, Any]:
+    """Return a run of a job as JSON data."""
+    return to_plain(run)
+
+
+class JobStore:
+    """The jobs of a home and their runs. Several processes may share it; each slot is started by one of them."""
+
+    def __init__(self, database: Database, clock: Clock, new_id: IdFactory) -> None:
+        self._database = database
+        self._clock = clock
+        self._new_id = new_id
+
+    def add(self, job: Job) -> Job:
+        """Store a new job under a new id; return it."""
+        now = self._clock.now()
+        fresh = plan_next(replace(job, id=self._new_id()[:8], created_at=now, served=now), now)
+        if fresh.next_at is None and fresh.enabled is False and job.enabled:
+            raise UsageError(f"The job would never run: {job.schedule} is in the past. Give a later time.")
+        with self._database.change() as base:
+            if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MAX_JOBS:
+                raise UsageError(f"There are already {MAX_JOBS:,} jobs. Remove some first.")
+            _write(base, fresh)
+        return fresh
+
+    def change(self, job: Job) -> Job:
+        """Store an edited job; its next run is planned again."""
+        now = self._clock.now()
+        planned = plan_next(replace(job, served=max(job.served, now)), now)
+        with self._database.change() as base:
+            _write(base, planned)
+        return planned
+
+    def make_due(self, job: Job) -> Job:
+        """Make a job due now, independent of its schedule; raise `UsageError` if it is paused."""
+        if not job.enabled:
+            raise UsageError(f"The job '{job.name}' is paused or finished. Resume it first.")
+        hastened = replace(job, next_at=self._clock.now())
+        with self._database.change() as base:
+            _write(base, hastened)
+        return hastened
+
+    def remove(self, job: str) -> bool:
+        """Delete a job; its runs are kept until they expire."""
+        with self._database.change() as base:
+            return base.execute("DELETE FROM jobs WHERE id = ?", (job,)).rowcount == 1
+
+    def get(self, job: str) -> Job:
+        """Return a job by id or name; raise `UsageError` if it is unknown or the name is ambiguous."""
+        rows = self._database.read(_ONE, (job,))
+        if rows:
+            return decode_job(rows[0]["body"])
+        named = [known for known in self.all() if known.name == job]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            ids = ", ".join(known.id for known in named)
+            raise UsageError(f"{len(named)} jobs have the name '{job}'. Use an id: {ids}.")
+        known = ", ".join(f"{known.id} ({known.name})" for known in self.all()[:10]) or "none"
+        raise UsageError(f"There is no job '{job}'. Jobs: {known}.")
+
+    def all(self) -> tuple[Job, ...]:
+        return tuple(decode_job(row["body"]) for row in self._database.read(_ALL))
+
+    def soonest(self) -> datetime | None:
+        """Return when the next job is due."""
+        (row,) = self._database.read(_SOONEST)
+        return parse_moment(row[0]) if row[0] else None
+
+    def due(self, limit: int) -> tuple[Job, ...]:
+        """Return due jobs, the longest waiting first."""
+        rows = self._database.read(_DUE, (format_moment(self._clock.now()), limit))
+        return tuple(decode_job(row["body"]) for row in rows)
+
+    def begin(self, job: Job, run: RunId, reason: Literal["schedule", "manual"] = "schedule") -> JobRun | None:
+        """Record the start of a run and plan the next one; return None if another process started it meanwhile."""
+        now = self._clock.now()
+        with self._database.change() as base:
+            row = base.execute(_ONE, (job.id,)).fetchone()
+            current = decode_job(row["body"]) if row else None
+            if current is None or (reason == "schedule" and current.next_at != job.next_at):
+                return None
+            due = due_slot(current.schedule, current.served, now) if reason == "schedule" else None
+            began = JobRun(job.id, run, due or now, _reason_for(current, due, reason), now)
+            base.execute(_BEGIN, (run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
+            if began.reason != "manual":
+                served = max(current.served, began.slot)
+                _write(base, replace(current, served=served, next_at=_meanwhile(current, began.slot, now)))
+            elif reason == "schedule":
+                _write(base, plan_next(current, now))
+        return began
+
+    def end(self, run: JobRun, outcome: Outcome, summary: str) -> None:
+        """Record the outcome of a run; a failed job is delayed."""
+        now = self._clock.now()
+        with self._database.change() as base:
+            if base.execute(_END, (outcome, format_moment(now), summary[:2_000], run.run)).rowcount != 1:
+                return
+            row = base.execute(_ONE, (run.job,)).fetchone()
+            if row is None or run.reason == "manual":
+                return
+            job = decode_job(row["body"])
+            if outcome in ("ok", "skipped") and job.delete_after_run:
+                base.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
+                return
+            _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
+
+    def add_remark(self, run: JobRun, text: str) -> None:
+        """Append a remark to the summary of a run."""
+        with self._database.change() as base:
+            base.execute(_REMARK, (text[:500], run.run))
+
+    def runs(self, job: str, limit: int = 20) -> tuple[JobRun, ...]:
+        """Return the latest runs of a job, newest first."""
+        return tuple(map(_read_run, self._database.read(_RUNS, (job, limit))))
+
+    def unfinished(self) -> tuple[JobRun, ...]:
+        """Return the runs that were started and not ended, by this or a crashed process."""
+        return tuple(map(_read_run, self._database.read(_UNFINISHED)))
+
+    def forget_old_runs(self) -> None:
+        with self._database.change() as base:
+            base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
+
+
+def _reason_for(
+    job: Job, due: datetime | None, asked: Literal["schedule", "manual"]
+) -> Literal["schedule", "manual", "retry"]:
+    """Return why a job runs; if it is due without a slot or a failure, a person requested the run."""
+    if asked == "schedule" and job.failures:
+        return "retry"
+    return "schedule" if due is not None else "manual"
+
+
+def _meanwhile(job: Job, slot: datetime, now: datetime) -> datetime | None:
+    """Return when a running job is due next; a job that runs once is updated when its run ends."""
+    return None if isinstance(job.schedule, At) else next_slot(job.schedule, max(slot, now))
+
+
+def _write(base: sqlite3.Connection, job: Job) -> None:
+    next_at = format_moment(job.next_at) if job.next_at else None
+    base.execute(_KEEP, (job.id, job.agent, encode_job(job), job.enabled, next_at))
+
+
+def _read_run(row: sqlite3.Row) -> JobRun:
+    return JobRun(
+        row["job"],
+        RunId(row["run"]),
+        parse_moment(row["slot"]),
+        row["reason"],
+        parse_moment(row["started_at"]),
+        row["outcome"],
+        parse_moment(row["ended_at"]) if row["ended_at"] else None,
+        row["summary"],
+    )

@@ -1,12 +1,13 @@
-"""The interface of a channel, which delivers outgoing messages to people."""
+"""The interface of a channel, which delivers outgoing messages to people, and the settings of an account."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
 from retinue.core.errors import RetinueError
-from retinue.core.origin import Origin
-from retinue.core.outgoing import Capabilities, OutgoingMessage
+from retinue.security.secret_value import SecretValue
+from retinue.settings import OpenSettings, key
 
 
 class DeliveryFailed(RetinueError):
@@ -33,3 +34,26 @@ class Channel(Protocol):
     async def show_typing(self, to: Origin) -> None:
         """Show a typing indicator in a chat for some seconds; raise `DeliveryFailed` if that failed."""
         ...
+
+
+class ChannelAccount(OpenSettings):
+    """One account of a channel; a channel may have more keys of its own."""
+
+    enabled: bool = key(True)
+    """Whether the account is enabled."""
+    token: SecretValue | None = key(None)
+    """Token of the listener that passes messages to the gateway; without it, a gateway token is required."""
+    webhook_url: str | None = key(None)
+    """URL that answers are sent to; without it they stay in the inbox."""
+    webhook_secret: SecretValue | None = key(None)
+    """Key that signs the requests with answers."""
+    reactions: bool = key(True)
+    """Whether the service can show reactions."""
+    buttons: bool = key(False)
+    """Whether the service can show buttons."""
+    media: bool = key(True)
+    """Whether the service accepts files."""
+    threads: bool = key(True)
+    """Whether the service has threads."""
+    typing: bool = key(False)
+    """Whether the service can show a typing indicator."""

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from retinue.channels.channel import DeliveryFailed
 from retinue.core.clock import Clock, random_id
-from retinue.core.origin import Origin
-from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
+from retinue.core.envelope import Attachment, Capabilities, Origin, OutgoingMessage
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 

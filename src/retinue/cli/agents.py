@@ -9,7 +9,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
-    from retinue.core.origin import Origin
+    from retinue.core.envelope import Origin
     from retinue.dispatch.settings import BindingMatch
     from retinue.runtime.channels.routing import Destination
 
@@ -118,7 +118,7 @@ def _format_match(match: BindingMatch) -> str:
 @pass_invocation
 def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts: str | None) -> None:
     """Explain which agent and session a message is routed to."""
-    from retinue.core.origin import Origin, PeerKind
+    from retinue.core.envelope import Origin, PeerKind
     from retinue.runtime.channels.routing import find_destination
     from retinue.runtime.home import load_home
 

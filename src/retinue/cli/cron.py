@@ -13,8 +13,7 @@ from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.automation.job_fields import JobFields
-    from retinue.automation.job_store import JobStore
-    from retinue.automation.jobs import Job, JobRun
+    from retinue.automation.jobs import Job, JobRun, JobStore
     from retinue.runtime.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +60,7 @@ def cron() -> None:
 @pass_invocation
 def list_(invocation: Invocation, agent_id: str | None) -> None:
     """List jobs and their next run."""
-    from retinue.automation.job_codec import describe_job
+    from retinue.automation.jobs import describe_job
 
     with _opened(invocation) as (home, book):
         agent = home.agent_id(agent_id) if agent_id else None
@@ -124,7 +123,7 @@ def pause(invocation: Invocation, job: str, resume: bool) -> None:
 @pass_invocation
 def runs(invocation: Invocation, job: str, limit: int) -> None:
     """Show the most recent runs of a job."""
-    from retinue.automation.job_codec import describe_run
+    from retinue.automation.jobs import describe_run
 
     with _opened(invocation) as (_, book):
         found = book.get(job)
@@ -140,7 +139,7 @@ def run(invocation: Invocation, job: str) -> None:
     """Run a job now, in addition to its schedule, and wait for the answer."""
     import anyio
 
-    from retinue.automation.job_codec import describe_run
+    from retinue.automation.jobs import describe_run
 
     with _opened(invocation) as (home, book):
         found = book.get(job)
@@ -181,7 +180,7 @@ def _zone(home: Home) -> str:
 
 
 def _show_job(invocation: Invocation, job: Job, what: str) -> None:
-    from retinue.automation.job_codec import describe_job
+    from retinue.automation.jobs import describe_job
 
     when = f"next at {job.next_at.astimezone():%Y-%m-%d %H:%M %Z}" if job.next_at else "does not run"
     invocation.show(describe_job(job), f"{what} {job.id} ({job.name}): {job.schedule}, {when}.")

@@ -10,8 +10,7 @@ from retinue.cli.common import Command, Invocation, pass_invocation
 from retinue.cli.formatting import count
 
 if TYPE_CHECKING:
-    from retinue.audit.facts import GatewayFacts
-    from retinue.audit.finding import Finding
+    from retinue.audit.facts import Finding, GatewayFacts
     from retinue.runtime.home import Home
 
 UNUSED_DAYS = 90
@@ -27,8 +26,8 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
     """Without --fix nothing is changed. The exit code is 1 if a problem remains."""
     import anyio
 
-    from retinue.audit.doctor import examine
-    from retinue.audit.finding import Severity
+    from retinue.audit.checks import examine
+    from retinue.audit.facts import Severity
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
 

@@ -11,7 +11,7 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.automation.wake_log import WakeRecord
+    from retinue.automation.heartbeat import WakeRecord
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
 
@@ -40,7 +40,7 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     """Run a heartbeat now and print its result."""
     import anyio
 
-    from retinue.automation.wake_log import describe_wake
+    from retinue.automation.heartbeat import describe_wake
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
@@ -56,7 +56,7 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the most recent heartbeats with their reason and result."""
-    from retinue.automation.wake_log import WakeLog, describe_wake
+    from retinue.automation.heartbeat import WakeLog, describe_wake
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)

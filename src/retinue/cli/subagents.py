@@ -12,8 +12,7 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.dispatch.subagent_store import SubagentStore
-    from retinue.dispatch.subagents import Child
+    from retinue.dispatch.subagents import Child, SubagentStore
     from retinue.runtime.home import Home
 
 
@@ -27,7 +26,7 @@ def subagents() -> None:
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List sub-agents, most recent first."""
-    from retinue.dispatch.subagent_store import describe_child
+    from retinue.dispatch.subagents import describe_child
 
     with _opened(invocation) as (_, book):
         found = book.all() if everything else book.active()
@@ -44,7 +43,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, run: str) -> None:
     """Show the task and result of a sub-agent by its run id."""
-    from retinue.dispatch.subagent_store import describe_child
+    from retinue.dispatch.subagents import describe_child
 
     with _opened(invocation) as (_, book):
         child = book.get(run)
@@ -74,7 +73,7 @@ def cancel(invocation: Invocation, run: str) -> None:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[tuple[Home, SubagentStore]]:
-    from retinue.dispatch.subagent_store import SubagentStore
+    from retinue.dispatch.subagents import SubagentStore
 
     home = invocation.load_home()
     with open_state(home) as database:

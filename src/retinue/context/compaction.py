@@ -11,10 +11,8 @@ from msgspec import Struct
 from retinue.context.measure import estimate, tokens_of
 from retinue.context.settings import DEFAULT_SECTIONS, CompactionSettings
 from retinue.core.envelope import Source
-from retinue.core.markdown import fence_after, read_heading
-from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, UserMessage
-from retinue.core.tokens import estimate_tokens
-from retinue.core.trust import Trust, least
+from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, Trust, UserMessage, least
+from retinue.core.text import estimate_tokens, fence_after, read_heading
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 from retinue.settings import size_in_bytes
 

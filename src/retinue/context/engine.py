@@ -31,8 +31,7 @@ from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Message
-from retinue.core.trust import Trust, least
+from retinue.core.messages import Message, Trust, least
 from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair

@@ -14,8 +14,7 @@ from msgspec import Struct
 from retinue.context.compaction import trust_of
 from retinue.context.measure import authored_text
 from retinue.context.summary_check import find_identifiers
-from retinue.core.messages import AssistantMessage, Message, ToolResult, UserMessage
-from retinue.core.trust import Trust, least
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least
 from retinue.security.redaction import Redact, Redactor
 
 MAX_LINE_CHARS = 280

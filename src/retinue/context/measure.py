@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 
 IMAGE_TOKENS = 1_600
 """What providers count for an image after scaling it."""

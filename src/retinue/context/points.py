@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import HookAnswer, HookPoint, HookQuery
+from retinue.hooks import HookAnswer, HookPoint, HookQuery
 
 
 class PromptDraft(Struct, frozen=True):

@@ -24,8 +24,7 @@ from retinue.context.settings import CompactionSettings
 from retinue.context.summary_check import HEADINGS, check_summary, find_size_problems, required_identifiers
 from retinue.context.summary_input import render_messages, split_for_summary
 from retinue.core.errors import RetinueError
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, Trust
 from retinue.security.redaction import Redact, Redactor
 from retinue.security.untrusted_text import sanitise
 from retinue.sessions.entries import Compacted

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from retinue.context.measure import authored_text, estimate
-from retinue.core.markdown import read_heading
 from retinue.core.messages import Message, UserMessage
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens, read_heading
 from retinue.security.redaction import HIDDEN, Redact, Redactor
 
 HEADINGS = ("Decisions", "Open tasks", "Constraints", "Pending asks", "Exact identifiers")

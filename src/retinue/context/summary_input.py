@@ -11,8 +11,17 @@ from msgspec.structs import replace
 from retinue.context.measure import tokens_of
 from retinue.context.pruning import trim_text
 from retinue.context.settings import SoftTrim
-from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.trust import Trust
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Trust,
+    UserMessage,
+)
 
 SAFETY = 1.2
 """Token estimates may be too low by this factor."""

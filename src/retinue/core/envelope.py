@@ -1,4 +1,4 @@
-"""Messages to agents and their outcomes."""
+"""Messages to agents and their outcomes, and the messages that channels deliver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,44 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
 from retinue.core.model import ReasoningEffort, ToolSpec
-from retinue.core.origin import Origin
+
+
+class PeerKind(StrEnum):
+    """The kind of a chat."""
+
+    DIRECT = "direct"
+    GROUP = "group"
+    CHANNEL = "channel"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has other readers."""
+        return self is not PeerKind.DIRECT
+
+
+class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The chat of a message: its channel, account, peer and sender.
+
+    `peer` is the person in a direct chat, otherwise the group. `message_id` is the channel's id of the message, for
+    answers and reactions.
+    """
+
+    channel: str
+    account: str
+    kind: PeerKind
+    peer: str
+    guild: str | None = None
+    team: str | None = None
+    thread: str | None = None
+    sender: str | None = None
+    sender_name: str | None = None
+    roles: tuple[str, ...] = ()
+    message_id: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """The channel's id of the sender; in a direct chat that of the peer."""
+        return self.sender or (self.peer if self.kind is PeerKind.DIRECT else "")
 
 
 class Source(StrEnum):
@@ -92,3 +129,47 @@ class Outbound(Struct, frozen=True, rename="camel"):
     """Calls of client tools; the agent continues after the client has sent their results."""
     interrupted: bool = False
     """Whether it failed because the process ended during the turn."""
+
+
+class Capabilities(Struct, frozen=True):
+    """The capabilities of a channel; `max_text` is the maximum length of a message in characters."""
+
+    max_text: int = 4_000
+    media: bool = False
+    reactions: bool = False
+    buttons: bool = False
+    threads: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the capabilities."""
+        return tuple(name for name in ("media", "reactions", "buttons", "threads") if getattr(self, name))
+
+
+class Attachment(Struct, frozen=True):
+    """A file: its URL, or its content in base64."""
+
+    url: str = ""
+    name: str = ""
+    media_type: str = ""
+    data: str = ""
+
+
+class OutgoingMessage(Struct, frozen=True):
+    """A message for a chat or, if `reaction` is set, a reaction to the message `reply_to`.
+
+    With `removes` an earlier reaction is removed.
+    `key` is the same if the message is sent again, so that the receiver can detect duplicates.
+    """
+
+    key: str
+    to: Origin
+    text: str = ""
+    media: tuple[Attachment, ...] = ()
+    reply_to: str | None = None
+    reaction: str | None = None
+    buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
+    run: RunId | None = None
+    session: str = ""
+    voice: bool = False
+    removes: bool = False

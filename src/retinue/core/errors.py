@@ -14,6 +14,13 @@ A message says what happened and what to do next; it is shown to people unchange
     └── UsageError           the person asked for something that does not exist
 """
 
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
 
 class RetinueError(Exception):
     """The base class of all deliberate errors."""
@@ -60,3 +67,13 @@ def first_cause(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def run_logged(what: str, work: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Run something in the background; log an exception instead of raising it."""
+    try:
+        await work(*args, **kwargs)
+    except Exception:  # border: tools, plugins, models and disks can fail here
+        import logging  # here, because most commands need no logging
+
+        logging.getLogger(__name__).exception("%s failed", what)

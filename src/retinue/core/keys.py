@@ -1,8 +1,11 @@
-"""The names of agents, sessions and runs."""
+"""The names of agents, sessions and runs, and the turn that the current task belongs to."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import NewType
 
@@ -156,3 +159,28 @@ def _split_thread(rest: list[str]) -> tuple[list[str], str | None]:
         if rest[at] in ("thread", "topic"):
             return rest[:at], ":".join(rest[at + 1 :])
     return rest, None
+
+
+class RunContext(Struct, frozen=True):
+    """A turn, identified by its session and run."""
+
+    session: SessionKey
+    run: RunId
+
+
+_CURRENT: ContextVar[RunContext | None] = ContextVar("retinue_run_context", default=None)
+
+
+def current_run() -> RunContext | None:
+    """Return the turn that the current task belongs to, or None."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def enter_run(session: SessionKey, run: RunId) -> Iterator[None]:
+    """Set the current turn for the block and for every task and thread that it starts."""
+    token = _CURRENT.set(RunContext(session, run))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

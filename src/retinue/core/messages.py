@@ -1,4 +1,4 @@
-"""Messages of a session and their parts."""
+"""Messages of a session, their parts, and the trust labels of their texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,24 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from retinue.core.trust import Trust
-
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
+
+
+class Trust(StrEnum):
+    """A label that is passed on with a text from its source to its use."""
+
+    OWNER = "owner"
+    AGENT = "agent"
+    UNTRUSTED = "untrusted"
+
+
+_ORDER = (Trust.OWNER, Trust.AGENT, Trust.UNTRUSTED)
+
+
+def least(labels: Iterable[Trust]) -> Trust:
+    """Return the trust of a combined text: that of its least trusted part."""
+    return max(labels, key=_ORDER.index, default=Trust.OWNER)
 
 
 class Text(Struct, frozen=True, tag="text"):

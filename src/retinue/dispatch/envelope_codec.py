@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Inbound, Origin, Outbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolResult, Usage
 from retinue.core.model import ReasoningEffort
-from retinue.core.origin import Origin
 from retinue.sessions.jsonl.message_codec import decode_message, decode_usage, encode_message, parse_enum
 
 

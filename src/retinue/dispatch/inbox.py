@@ -19,12 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock, format_moment, parse_moment
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Origin, Outbound
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Text
-from retinue.core.origin import Origin
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.storage.database import Database
 

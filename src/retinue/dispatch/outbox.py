@@ -17,10 +17,8 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import RunId
-from retinue.core.origin import Origin
-from retinue.core.outgoing import OutgoingMessage
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound
 from retinue.storage.database import Database
 

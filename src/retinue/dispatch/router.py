@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
 from retinue.sessions.settings import DmScope, GroupScope, SendMatch, SendPolicySettings
 

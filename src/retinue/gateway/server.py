@@ -14,9 +14,8 @@ from functools import partial
 import anyio
 import uvicorn
 
-from retinue.core.background import run_logged
 from retinue.core.clock import random_id
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, run_logged
 from retinue.gateway.app import RequestGuard, make_app
 from retinue.gateway.auth.authenticator import Authenticator
 from retinue.gateway.auth.pairing import PairingStore

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.globs import Glob
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.search.query import find_dates, format_date
 from retinue.memory.settings import ChunkingSettings
 from retinue.memory.store.protocol import FileRecord, Source

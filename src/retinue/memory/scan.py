@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.errors import StorageError
-from retinue.core.markdown import fence_after, read_heading
+from retinue.core.text import fence_after, read_heading
 from retinue.memory.notes import Corpus, Library, NoteDocument, NoteFile, NoteProblem, chunk_context
 from retinue.memory.search.lexical import count_words
 from retinue.memory.search.words import character_pairs, count_spaceless

@@ -1,4 +1,4 @@
-"""The registry of what plugins provide, and the state of each plugin."""
+"""The registry of what plugins provide, the built-in plugin included, and the state of each plugin."""
 
 from __future__ import annotations
 
@@ -12,14 +12,33 @@ import pluggy
 from msgspec import Struct, field
 
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
-from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, SkillRoot, ToolFactory
-from retinue.plugins import builtin
+from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, Registrar, SkillRoot, ToolFactory
 from retinue.plugins.discovery import PluginCandidate, PluginError, find_plugins
 from retinue.plugins.hookspecs import NAME, Hooks
+from retinue.providers.registry import ADAPTERS
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+TOOL_FAMILIES = {
+    "files": "retinue.toolkit.files.read_write:make_tools",
+    "patch": "retinue.toolkit.files.patch:make_tools",
+    "lookup": "retinue.toolkit.files.search:make_tools",
+    "shell": "retinue.toolkit.processes.tools:make_exec_tool",
+    "process": "retinue.toolkit.processes.tools:make_process_tool",
+    "web": "retinue.toolkit.web.tools:make_tools",
+    "memory": "retinue.toolkit.memory:make_tools",
+    "status": "retinue.toolkit.sessions:make_status_tool",
+    "sessions": "retinue.toolkit.sessions:make_tools",
+    "cron": "retinue.toolkit.cron:make_tools",
+    "message": "retinue.toolkit.message:make_tools",
+    "gateway": "retinue.toolkit.gateway:make_tools",
+    "plan": "retinue.toolkit.sessions:make_plan_tool",
+    "image": "retinue.toolkit.files.read_write:make_image_tool",
+}
+"""The built-in tools by family, in the order in which the prompt lists them."""
 
 
 class DuplicateRegistration(PluginError):
@@ -117,10 +136,18 @@ class _PluginRegistrar(Struct, frozen=True):
         table[name] = value
 
 
+def register_builtin(register: Registrar) -> None:
+    """Register Retinue's own tools and providers, in the same way as a plugin does."""
+    for family, target in TOOL_FAMILIES.items():
+        register.tools(ToolFactory(family, Lazy(target)))
+    for api, target in ADAPTERS.items():
+        register.provider(ProviderFactory(api, Lazy(target)))
+
+
 def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> PluginRegistry:
     """Load the built-in plugin and all enabled plugins; a failure is recorded and the others still load."""
     registry = PluginRegistry()
-    builtin.retinue_register(_PluginRegistrar(registry, "retinue"))
+    register_builtin(_PluginRegistrar(registry, "retinue"))
     if not settings.enabled:
         return registry
     origins: dict[str, str] = {}

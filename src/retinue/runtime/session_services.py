@@ -80,7 +80,7 @@ class HomeSessionServices:
 
     def jobs(self) -> JobService:
         """Return the jobs that agents may create."""
-        from retinue.automation.job_store import JobStore
+        from retinue.automation.jobs import JobStore
         from retinue.runtime.automation.jobs import AgentJobs
 
         sessions = self._sessions

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from retinue.core.run_context import current_run
+from retinue.core.keys import current_run
 from retinue.security.redaction import RedactingFormatter, redact_data
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,8 @@ from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId, SessionKey
-from retinue.core.messages import Message
+from retinue.core.messages import Message, Trust
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.core.trust import Trust
 
 EntryId = NewType("EntryId", str)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage, said
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, Usage, UserMessage, said
 from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, EntryId, MessageAdded, TranscriptEntry
 
 

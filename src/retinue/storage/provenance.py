@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.storage.database import Database
 
 _MAX_QUERY_LINES = 500

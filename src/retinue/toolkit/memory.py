@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.trust import Trust, least
+from retinue.core.messages import Trust, least
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained

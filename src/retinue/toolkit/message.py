@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from retinue.core.envelope import Origin, PeerKind
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.origin import Origin, PeerKind
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument

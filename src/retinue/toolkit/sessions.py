@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from retinue.core.approval import ApprovalRequest
 from retinue.core.errors import ToolFailed
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.storage.files import Root
 from retinue.storage.provenance import added_lines, lines_of
 from retinue.tools.tool import ToolContext

@@ -11,9 +11,8 @@ from msgspec import Struct, field
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Image, Text
+from retinue.core.messages import Image, Text, Trust
 from retinue.core.model import ToolSpec
-from retinue.core.trust import Trust
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites
 from retinue.structs.declare import Declared, UnknownKeys, declare

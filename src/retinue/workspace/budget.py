@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from retinue.core.markdown import fence_after
+from retinue.core.text import fence_after
 from retinue.workspace.bootstrap import FileStatus, WorkspaceFile
 from retinue.workspace.settings import TruncationWarning
 

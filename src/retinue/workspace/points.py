@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import HookPoint
+from retinue.hooks import HookPoint
 from retinue.workspace.bootstrap import WorkspaceFile
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from retinue.skills.skill import SkillTier, parse_skill
 from tests.skills.bundled.scripts import (
     BUNDLED,

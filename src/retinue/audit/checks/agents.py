@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from retinue.audit.facts import AgentFacts, Facts, SkillFacts
-from retinue.audit.finding import CreateWorkspace, Finding, FixSessions, Severity
+from retinue.audit.facts import AgentFacts, CreateWorkspace, Facts, Finding, FixSessions, Severity, SkillFacts
 from retinue.sandbox.sandboxes import INSTALL
 from retinue.sessions.check import TranscriptFault
 

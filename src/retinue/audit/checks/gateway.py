@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from retinue.audit.facts import Facts
-from retinue.audit.finding import Finding, Severity
+from retinue.audit.facts import Facts, Finding, Severity
 
 
 def check_gateway(facts: Facts) -> Iterator[Finding]:

@@ -7,8 +7,7 @@ import stat
 from collections.abc import Iterator
 from datetime import timedelta
 
-from retinue.audit.facts import Facts, StateFile
-from retinue.audit.finding import Discard, Finding, Restrict, Severity, SweepPresence
+from retinue.audit.facts import Discard, Facts, Finding, Restrict, Severity, StateFile, SweepPresence
 from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from retinue.channels.settings import ChannelAccount
+from retinue.channels.channel import ChannelAccount
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings, InboundSettings, QueueSettings, SenderId
 from retinue.settings import Settings, key
 from retinue.structs.declare import UnknownKeys

@@ -18,7 +18,7 @@ from msgspec import Struct
 from retinue.context.prompt import session as s
 from retinue.context.prompt import stable as b
 from retinue.context.prompt.inputs import ContextFile, Contribution, PromptMode, SessionInputs, StableInputs, TurnInputs
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from retinue.security.escaping import literal, passage
 
 _CACHED_PROMPTS = 64

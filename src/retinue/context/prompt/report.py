@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from retinue.context.prompt.build import PromptPart, SectionRecord, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 
 _SKILL = re.compile(r"<skill>.*?<name>(.*?)</name>.*?</skill>", re.DOTALL)
 _HASH_DIGITS = 16

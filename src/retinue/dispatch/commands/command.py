@@ -1,23 +1,30 @@
-"""Slash commands and the interface of the conversation that they act on."""
+"""Slash commands, the texts that stand for them, and the interface of the conversation that they act on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import Verdict
+from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
 from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
 Fresh = Literal["new", "reset"]
+
+START_OVER = "/new"
+SHELL = "/bash"
+SHELL_MARK = "! "
+"""The space is required: an ordinary message may begin with an exclamation mark."""
 
 _TYPED = re.compile(r"/([a-zA-Z][a-zA-Z0-9_-]*)(?:[:\s]\s*(.*))?$", re.DOTALL)
 
@@ -167,7 +174,7 @@ class SlashCommand(Struct, frozen=True):
 
     name: str
     summary: str
-    run: Callable[[CommandTarget, str], Awaitable[Answer]]
+    run: Callable[[CommandTarget, str], Answer | Awaitable[Answer]]
     usage: str = ""
     owner_only: bool = False
 
@@ -176,3 +183,32 @@ def pick(value: str, allowed: Sequence[str], usage: str) -> str | Answer:
     """Return the chosen word, or an error text if it is not one of the allowed ones."""
     word = value.lower()
     return word if word in allowed else Answer(f"'{value}' is not one of: {', '.join(allowed)}. Usage: {usage}")
+
+
+def as_command(text: str, triggers: Iterable[str]) -> str:
+    """Return the command that a message stands for; a message without a trigger is returned unchanged.
+
+    A trigger with a slash may be followed by more text, as `/new` may. Plain words must be the whole message; otherwise
+    a sentence that begins with them would end the conversation.
+    """
+    stripped = text.strip()
+    for trigger in triggers:
+        wanted = trigger.strip()
+        head, rest = stripped[: len(wanted)], stripped[len(wanted) :]
+        if not wanted or head.casefold() != wanted.casefold():
+            continue
+        if not rest or (wanted.startswith("/") and rest[0].isspace()):
+            return f"{START_OVER} {rest.strip()}".rstrip()
+    return text
+
+
+def as_meant(inbound: Inbound, triggers: Iterable[str], *, bash: bool = False) -> Inbound:
+    """Return a message with a trigger converted to its command, if a person wrote it.
+
+    If `bash` is true, the text that the owner writes after `! ` is a shell command.
+    """
+    if inbound.source is not Source.CHAT:
+        return inbound
+    if bash and inbound.owner and inbound.text.lstrip().startswith(SHELL_MARK):
+        return replace(inbound, text=f"{SHELL} {inbound.text.lstrip().removeprefix(SHELL_MARK).strip()}")
+    return replace(inbound, text=as_command(inbound.text, triggers))

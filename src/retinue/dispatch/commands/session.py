@@ -1,18 +1,24 @@
-"""Commands about the conversation itself."""
+"""Commands about a conversation: its history, model, display, prompt and cost."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from msgspec.structs import asdict
 
+from retinue.context.prompt.report import PromptReport
+from retinue.core.codec import to_plain
+from retinue.core.errors import UsageError
 from retinue.core.messages import Usage
-from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, SlashCommand, StatusReport
+from retinue.core.model import ReasoningEffort
+from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, SlashCommand, StatusReport, pick
 
+CONTEXT_USAGE = "/context [list | detail | json]"
 SUBAGENTS_USAGE = "/subagents [list | log <run> | cancel <run> | steer <run> <message>]"
 
 
-async def _restart(target: CommandTarget, rest: str, how: Fresh) -> Answer:
+async def _restart(target: CommandTarget, rest: str, *, how: Fresh) -> Answer:
     fresh = await target.restart(how)
     model = ""
     if rest and " " not in rest and rest in target.models():
@@ -21,20 +27,8 @@ async def _restart(target: CommandTarget, rest: str, how: Fresh) -> Answer:
     return Answer(f"New conversation{model}. The old one is archived.", {"sessionId": fresh}, ask=rest or None)
 
 
-async def _new(target: CommandTarget, rest: str) -> Answer:
-    return await _restart(target, rest, "new")
-
-
-async def _reset(target: CommandTarget, rest: str) -> Answer:
-    return await _restart(target, rest, "reset")
-
-
 async def _compact(target: CommandTarget, rest: str) -> Answer:
     return Answer(await target.compact(rest))
-
-
-async def _stop(target: CommandTarget, rest: str) -> Answer:
-    return Answer("Stopped." if target.stop() else "Nothing is running.")
 
 
 async def _status(target: CommandTarget, rest: str) -> Answer:
@@ -42,11 +36,7 @@ async def _status(target: CommandTarget, rest: str) -> Answer:
     return Answer(format_status(status), asdict(status) | {"usage": asdict(status.usage)})
 
 
-async def _queue(target: CommandTarget, rest: str) -> Answer:
-    return Answer(target.queue(rest))
-
-
-async def _export(target: CommandTarget, rest: str) -> Answer:
+def _export(target: CommandTarget, rest: str) -> Answer:
     form = rest.lower() or "md"
     if form not in ("md", "json"):
         return Answer("Usage: /export [md|json]")
@@ -82,7 +72,7 @@ def format_children(output: str) -> str:
     return output
 
 
-async def _whoami(target: CommandTarget, rest: str) -> Answer:
+def _whoami(target: CommandTarget, rest: str) -> Answer:
     role = "the owner" if target.owner else "a guest"
     return Answer(f"You are {target.sender}, {role}, in session {target.session}.")
 
@@ -113,15 +103,101 @@ def format_usage(usage: Usage) -> str:
     return f"{usage.prompt:,} tokens in{hit}, {usage.output:,} out{cost}"
 
 
+async def _model(target: CommandTarget, rest: str) -> Answer:
+    if not rest:
+        status = await target.status()
+        return Answer(f"{status.model} ({status.because}). /model <name> changes it, /models lists.")
+    try:
+        chosen = await target.choose_model(None if rest == "default" else rest)
+    except UsageError as error:
+        return Answer(str(error))
+    return Answer(f"This conversation now uses {chosen}.", {"model": chosen})
+
+
+def _models(target: CommandTarget, rest: str) -> Answer:
+    names = target.models()
+    return Answer("\n".join(names) or "No model is configured. See `retinue models list`.", list(names))
+
+
+async def _think(target: CommandTarget, rest: str) -> Answer:
+    levels = [*ReasoningEffort, "default"]
+    if not rest:
+        status = await target.status()
+        return Answer(f"Thinking is {status.thinking}. Usage: /think {'|'.join(levels)}")
+    chosen = pick(rest, levels, f"/think {'|'.join(levels)}")
+    if isinstance(chosen, Answer):
+        return chosen
+    return Answer(f"Thinking is {target.choose_thinking(None if chosen == 'default' else chosen)}.")
+
+
+def _choose(target: CommandTarget, rest: str, *, setting: str, noun: str, allowed: tuple[str, ...]) -> Answer:
+    chosen = pick(rest or "on", allowed, f"/{setting} {'|'.join(allowed)}")
+    if isinstance(chosen, Answer):
+        return chosen
+    target.choose(setting, chosen)
+    return Answer(f"{noun} is {chosen}.")
+
+
+async def _context(target: CommandTarget, rest: str) -> Answer:
+    report = await target.report()
+    match rest.lower() or "list":
+        case "list":
+            return Answer(_format_list(report), report.to_json())
+        case "detail":
+            return Answer(_format_detail(report), report.to_json())
+        case "json":
+            return Answer(json.dumps(report.to_json(), ensure_ascii=False, indent=2), report.to_json())
+        case _:
+            return Answer(f"Usage: {CONTEXT_USAGE}")
+
+
+def _format_list(report: PromptReport) -> str:
+    schemas = sum(tool.tokens for tool in report.tools)
+    lines = [
+        f"System prompt: {report.total.tokens:,} tokens ({report.total.chars:,} characters)",
+        f"Tool schemas: {schemas:,} tokens, {len(report.tools)} tools",
+        f"Skills listed: {len(report.skills)}, {sum(skill.tokens for skill in report.skills):,} tokens",
+        "Files:",
+    ]
+    for file in report.files:
+        cut = f", shortened from {file.raw:,}" if file.truncated else ""
+        lines.append(f"- {file.name}: {file.injected:,} characters{cut}")
+    return "\n".join([*lines, "`/context detail` shows every section."])
+
+
+def _format_detail(report: PromptReport) -> str:
+    sections = [f"- {s.name} ({s.part}): {s.tokens:,} tokens, {s.hash[:8]}, {s.source}" for s in report.sections]
+    skills = [f"- {skill.name}: {skill.tokens:,} tokens" for skill in report.skills]
+    tools = [f"- {tool.name}: {tool.tokens:,} tokens" for tool in report.tools]
+    return "\n".join([_format_list(report), "", "Sections:", *sections, "Skills:", *skills, "Tools:", *tools])
+
+
+def _usage(target: CommandTarget, rest: str) -> Answer:
+    rows = target.usage()
+    return Answer(
+        "\n".join(f"{row.what}: {format_usage(row.usage)}" for row in rows),
+        [{"what": row.what} | to_plain(row.usage) for row in rows],
+    )
+
+
 COMMANDS = (
-    SlashCommand("new", "Start a new conversation; the old one is archived.", _new, "/new [model | message]"),
-    SlashCommand("reset", "The same as /new.", _reset, "/reset [model | message]"),
+    SlashCommand(
+        "new",
+        "Start a new conversation; the old one is archived.",
+        partial(_restart, how="new"),
+        "/new [model | message]",
+    ),
+    SlashCommand("reset", "The same as /new.", partial(_restart, how="reset"), "/reset [model | message]"),
     SlashCommand("compact", "Summarise the older part of the conversation.", _compact, "/compact [what to keep]"),
-    SlashCommand("stop", "Stop the running turn.", _stop),
+    SlashCommand(
+        "stop",
+        "Stop the running turn.",
+        lambda target, rest: Answer("Stopped." if target.stop() else "Nothing is running."),
+    ),
     SlashCommand(
         "queue",
         "Show or change how messages that arrive during a turn are queued.",
-        _queue,
+        lambda target, rest: Answer(target.queue(rest)),
         "/queue [mode] [debounce:2s] [cap:25] [drop:…] | reset",
     ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
@@ -130,4 +206,21 @@ COMMANDS = (
         "subagents", "List, cancel or steer the sub-agents of this conversation.", _subagents, SUBAGENTS_USAGE
     ),
     SlashCommand("whoami", "Show your sender id, role and session.", _whoami),
+    SlashCommand("model", "Show or change this conversation's model.", _model, "/model [name | default]"),
+    SlashCommand("models", "List the models you can choose.", _models),
+    SlashCommand("think", "Show or change the reasoning effort.", _think, "/think [level | default]"),
+    SlashCommand(
+        "reasoning",
+        "Show or hide reasoning.",
+        partial(_choose, setting="reasoning", noun="Reasoning", allowed=("off", "on", "stream")),
+        "/reasoning on|off|stream",
+    ),
+    SlashCommand(
+        "verbose",
+        "Show or change how much of tool results is shown.",
+        partial(_choose, setting="verbose", noun="Verbose output", allowed=("off", "on", "full")),
+        "/verbose on|off|full",
+    ),
+    SlashCommand("context", "Show the parts of the prompt with their sizes.", _context, CONTEXT_USAGE),
+    SlashCommand("usage", "Show the cost of this conversation, this day and each model.", _usage),
 )

@@ -1,17 +1,51 @@
-"""The table of all commands, and the function that runs one."""
+"""The table of all slash commands, and the function that runs one."""
 
 from __future__ import annotations
 
-from retinue.dispatch.commands import approvals, context, help, model, rights, session  # noqa: A004
+from retinue.dispatch.commands import permissions, session
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, parse_command
 
+
+def _help(target: CommandTarget, rest: str) -> Answer:
+    width = max(len(command.usage or f"/{command.name}") for command in target.commands())
+    lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in target.commands()]
+    skills = [f"/{name}  {about}" for name, about in target.skill_commands().items()]
+    if skills:
+        lines += ["", "Skills:", *skills]
+    return Answer("\n".join(lines))
+
+
+async def _skill(target: CommandTarget, rest: str) -> Answer:
+    name, _, words = rest.partition(" ")
+    if not name:
+        known = ", ".join(target.skill_commands()) or "none"
+        return Answer(f"Usage: /skill <name> [what to do]. Skills: {known}")
+    return await target.use_skill(name, words.strip())
+
+
 COMMANDS: tuple[SlashCommand, ...] = (
-    *help.COMMANDS,
+    SlashCommand("help", "List the commands.", _help),
+    SlashCommand("commands", "List the commands.", _help),
+    SlashCommand("skill", "Use a skill.", _skill, "/skill <name> [what to do]"),
+    SlashCommand(
+        "config",
+        "Show or change a setting.",
+        lambda target, rest: Answer(target.config(rest)),
+        "/config [set | unset] <key> [value]",
+        owner_only=True,
+    ),
+    SlashCommand(
+        "plugins",
+        "List, enable or disable plugins.",
+        lambda target, rest: Answer(target.plugins(rest)),
+        "/plugins [enable | disable] [name]",
+        owner_only=True,
+    ),
+    SlashCommand(
+        "restart", "Restart the gateway.", lambda target, rest: Answer(target.restart_gateway()), owner_only=True
+    ),
     *session.COMMANDS,
-    *model.COMMANDS,
-    *context.COMMANDS,
-    *approvals.COMMANDS,
-    *rights.COMMANDS,
+    *permissions.COMMANDS,
 )
 
 _BY_NAME = {command.name: command for command in COMMANDS}
@@ -38,4 +72,5 @@ async def run_command(text: str, target: CommandTarget) -> Answer | None:
         return await target.use_skill(typed.name, typed.rest) if typed.name in target.skill_commands() else None
     if command.owner_only and not target.owner:
         return Answer(f"/{command.name} is only for the owner of this assistant.")
-    return await command.run(target, typed.rest)
+    answer = command.run(target, typed.rest)
+    return answer if isinstance(answer, Answer) else await answer

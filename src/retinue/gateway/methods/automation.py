@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from retinue.automation.heartbeat import WakeReason
-from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.heartbeat import WakeReason, describe_wake
 from retinue.automation.job_fields import draft_job, read_job_fields, revise_job
-from retinue.automation.wake_log import describe_wake
-from retinue.core.background import run_logged
-from retinue.dispatch.subagent_store import describe_child
+from retinue.automation.jobs import describe_job, describe_run
+from retinue.core.errors import run_logged
+from retinue.dispatch.subagents import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.automation.jobs import zone_of

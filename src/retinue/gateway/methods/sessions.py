@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
-from retinue.dispatch.delivery import ParsedReply, VisibleStream
-from retinue.dispatch.visible import show_message
+from retinue.dispatch.reply import ParsedReply, VisibleStream, show_message
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry

@@ -20,10 +20,10 @@ from retinue.core.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Trust,
     UserMessage,
 )
 from retinue.core.model import ToolSpec
-from retinue.core.trust import Trust
 from retinue.gateway.errors import BadField
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 

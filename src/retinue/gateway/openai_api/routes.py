@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from retinue.core.keys import AgentId
-from retinue.core.tokens import estimate_tokens
+from retinue.core.text import estimate_tokens
 from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_disabled
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Gateway

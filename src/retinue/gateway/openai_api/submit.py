@@ -14,9 +14,8 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, Message, Trust, Usage, UserMessage
 from retinue.core.model import ToolSpec
-from retinue.core.trust import Trust
 from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.endpoint import principal_of
 from retinue.gateway.errors import BadField

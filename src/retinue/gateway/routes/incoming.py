@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from retinue.automation.webhooks import HookRefused
 from retinue.channels.http import NAME as HTTP
+from retinue.core.envelope import Origin, PeerKind
 from retinue.core.messages import Image
-from retinue.core.origin import Origin, PeerKind
 from retinue.gateway.auth.authenticator import Principal, bearer_token
 from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of

@@ -8,7 +8,7 @@ from itertools import repeat
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.trust import Trust, least
+from retinue.core.messages import Trust, least
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
 from retinue.memory.store.protocol import Source, StoredChunk

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
 from retinue.memory.store.protocol import Source
 

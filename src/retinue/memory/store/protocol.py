@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from retinue.core.errors import StorageError
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.store.protocol import IndexIdentity, IndexTotals, Similarity, StoredChunk, Vector
 from retinue.memory.store.schema import damage_reported
 from retinue.memory.store.vectors import FloatTable, Ids, VectorTables, decode_codes, decode_vectors, line_cosines

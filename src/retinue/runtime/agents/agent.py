@@ -11,7 +11,7 @@ from retinue.context.engine import ContextEngine
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.dispatch.outbox import Outbox
-from retinue.hooks.bus import HookBus
+from retinue.hooks import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.agents.tools import HomeTools
 from retinue.runtime.agents.workspace import AgentWorkspace

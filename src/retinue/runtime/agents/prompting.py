@@ -37,7 +37,7 @@ from retinue.context.prompt.inputs import (
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
-from retinue.hooks.bus import HookBus
+from retinue.hooks import HookBus
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder
 from retinue.runtime.home import Home

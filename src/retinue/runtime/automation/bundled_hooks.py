@@ -16,9 +16,9 @@ from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacti
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.trust import Trust
-from retinue.dispatch.points import COMMAND, SESSION_END, CommandGiven, SessionChange
-from retinue.hooks.bus import Subscriber
+from retinue.core.messages import Trust
+from retinue.dispatch.hook_points import COMMAND, SESSION_END, CommandGiven, SessionChange
+from retinue.hooks import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.agents.workspace import path_in_workspace
 from retinue.runtime.channels.send import find_chat, notify

@@ -14,8 +14,12 @@ from msgspec.structs import replace
 
 from retinue.automation.heartbeat import (
     HeartbeatSituation,
+    PendingNote,
+    PendingNoteStore,
     SkipReason,
+    WakeLog,
     WakeReason,
+    WakeRecord,
     digest_of,
     find_skip,
     heartbeat_session,
@@ -23,9 +27,7 @@ from retinue.automation.heartbeat import (
     next_heartbeat,
     read_window,
 )
-from retinue.automation.pending_notes import PendingNote, PendingNoteStore
 from retinue.automation.schedule import find_zone
-from retinue.automation.wake_log import WakeLog, WakeRecord
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.core.envelope import Inbound, Outbound, Source

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import retinue
-from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, TURN_END, TurnEnded
+from retinue.agent.calls import AFTER_TOOL, BEFORE_TOOL
 from retinue.automation.hook_folders import (
     BOOTSTRAP as BOOTSTRAP_EVENT,
 )
@@ -25,16 +25,18 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError
 from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
-from retinue.dispatch.points import (
+from retinue.dispatch.hook_points import (
     COMMAND,
     MESSAGE_RECEIVED,
     MESSAGE_SENDING,
     SESSION_END,
     SESSION_START,
+    TURN_END,
     CommandGiven,
     SessionChange,
+    TurnEnded,
 )
-from retinue.hooks.bus import DEFAULT_TIMEOUT_SECONDS, HookBus, HookPoint, HookQuery, Subscriber
+from retinue.hooks import DEFAULT_TIMEOUT_SECONDS, HookBus, HookPoint, HookQuery, Subscriber
 from retinue.runtime.agents.workspace import is_trusted, locate_workspace, path_in_workspace
 from retinue.runtime.home import Home
 from retinue.sessions.reset import ResetReason

@@ -14,12 +14,10 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.heartbeat import PendingNoteStore
 from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_runner import JobRunner
-from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import DeliveryMode, Job, WakeMode
-from retinue.automation.pending_notes import PendingNoteStore
+from retinue.automation.jobs import DeliveryMode, Job, JobStore, WakeMode, describe_job, describe_run
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source

@@ -12,9 +12,8 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.automation.pending_notes import PendingNoteStore
-from retinue.automation.transforms import find_transform, transform
-from retinue.automation.webhook_store import WebhookDelivery, WebhookRun, WebhookStore
+from retinue.automation.external_program import find_transform, transform
+from retinue.automation.heartbeat import PendingNoteStore
 from retinue.automation.webhooks import (
     PRESETS,
     HookFields,
@@ -22,17 +21,19 @@ from retinue.automation.webhooks import (
     HookRules,
     HookTask,
     TransformCall,
+    WebhookDelivery,
     WebhookMapping,
+    WebhookRun,
+    WebhookStore,
     find_mapping,
     map_hook,
     read_hook,
     read_hook_fields,
 )
 from retinue.config.sections.automation import HookMapping, HooksSettings
-from retinue.core.background import run_logged
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import RetinueError, UsageError
+from retinue.core.errors import RetinueError, UsageError, run_logged
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.runtime.channels.send import OwnerChat, find_chat, notify

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from msgspec.structs import replace
 
-from retinue.channels.channel import Channel, DeliveryFailed
+from retinue.channels.channel import Channel, ChannelAccount, DeliveryFailed
 from retinue.channels.http import NAME as HTTP
 from retinue.channels.http import HttpChannel
-from retinue.channels.settings import ChannelAccount
 from retinue.config.sections.agents import AgentDefaults
 from retinue.config.sections.routing import ChannelSettings
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.errors import RetinueError
 from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.origin import Origin
-from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
 from retinue.dispatch.outbox import SEEN, Head
+from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
-from retinue.dispatch.split_text import split_text
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -10,14 +10,11 @@ from msgspec.structs import replace
 
 from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import Inbound, Origin
 from retinue.core.errors import WorkspaceError
 from retinue.core.messages import Image
-from retinue.core.origin import Origin
-from retinue.dispatch.admission import wants_ack
-from retinue.dispatch.commands.command import parse_command
-from retinue.dispatch.commands.triggers import as_command
-from retinue.dispatch.group_context import GroupMessage
+from retinue.dispatch.admission import GroupMessage, wants_ack
+from retinue.dispatch.commands.command import as_command, parse_command
 from retinue.dispatch.inbox import Acceptance
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from retinue.config.schema import Config
 from retinue.config.sections.routing import ChannelSettings
+from retinue.core.envelope import Origin
 from retinue.core.keys import SessionKey
-from retinue.core.origin import Origin
 from retinue.dispatch.admission import (
     CommandRights,
     history_limit,

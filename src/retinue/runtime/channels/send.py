@@ -8,12 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage, PeerKind, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
-from retinue.core.origin import Origin, PeerKind
-from retinue.core.outgoing import OutgoingMessage
 from retinue.dispatch.admission import is_owner
 from retinue.dispatch.router import may_send
 from retinue.runtime.channels.delivery import (

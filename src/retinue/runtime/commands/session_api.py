@@ -19,7 +19,7 @@ from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, StatusReport, UsageRow, parse_command
 from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
-from retinue.dispatch.points import COMMAND, CommandGiven
+from retinue.dispatch.hook_points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation

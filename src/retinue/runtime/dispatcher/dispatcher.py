@@ -21,8 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from retinue.automation.heartbeat import WakeReason
-from retinue.automation.wake_log import WOKEN, WakeLog, WakeRecord
+from retinue.automation.heartbeat import WOKEN, WakeLog, WakeReason, WakeRecord
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -30,9 +29,8 @@ from retinue.core.errors import RetinueError, first_cause
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
-from retinue.dispatch.commands.command import Answer
-from retinue.dispatch.commands.triggers import as_meant
-from retinue.dispatch.group_context import GroupContext
+from retinue.dispatch.admission import GroupContext
+from retinue.dispatch.commands.command import Answer, as_meant
 from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes

@@ -17,17 +17,23 @@ import anyio.to_thread
 
 from retinue.audit.facts import (
     AgentFacts,
+    CreateWorkspace,
+    Discard,
     Facts,
+    Finding,
+    FixSessions,
     GatewayFacts,
     MemoryFacts,
     ModelFacts,
+    Remedy,
+    Restrict,
     SandboxFacts,
     SkillFacts,
     StateFile,
+    SweepPresence,
     Truncation,
     WorkspaceFacts,
 )
-from retinue.audit.finding import CreateWorkspace, Discard, Finding, FixSessions, Remedy, Restrict, SweepPresence
 from retinue.audit.summary import is_whole
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey

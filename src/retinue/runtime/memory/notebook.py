@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.memory.backend import Memory, SearchResult
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.embedding import BuiltInEmbedder, Embedder

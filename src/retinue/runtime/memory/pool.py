@@ -17,7 +17,7 @@ import anyio
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.trust import Trust, least
+from retinue.core.messages import Trust, least
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.storage.database import Database

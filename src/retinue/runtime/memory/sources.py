@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
-from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
-from retinue.core.trust import Trust, least
+from retinue.core.messages import AssistantMessage, ToolResult, Trust, UserMessage, least
 from retinue.memory.notes import Library, NoteFolder, NoteProblem, Provenance, workspace_notes
 from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions

@@ -12,8 +12,7 @@ from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.envelope import Outbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
-from retinue.dispatch.subagent_store import SubagentStore
-from retinue.dispatch.subagents import ChildState
+from retinue.dispatch.subagents import ChildState, SubagentStore
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.runner import open_subagents
 

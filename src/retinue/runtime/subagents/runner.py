@@ -19,19 +19,18 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.background import run_logged
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import RetinueError, UsageError
+from retinue.core.errors import RetinueError, UsageError, run_logged
 from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
     Child,
     ChildState,
     SpawnFacts,
     SpawnOrder,
+    SubagentStore,
     announce,
     compose_result,
     compose_task,

@@ -13,8 +13,7 @@ from retinue.core.errors import UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey, parse_agent_id
 from retinue.core.messages import AssistantMessage, UserMessage, text_of
 from retinue.dispatch.silence import REPLY_SKIP
-from retinue.dispatch.subagent_store import SubagentStore, describe_child
-from retinue.dispatch.subagents import Child, SpawnOrder
+from retinue.dispatch.subagents import Child, SpawnOrder, SubagentStore, describe_child
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.runtime.turns.sessions import Sessions

@@ -18,9 +18,8 @@ from retinue.context.settings import CompactionSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
 from retinue.core.events import Notice
-from retinue.core.messages import AssistantMessage, Message, is_tainted, said
+from retinue.core.messages import AssistantMessage, Message, Trust, is_tainted, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
-from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.turns.plan import TurnContext, local_time

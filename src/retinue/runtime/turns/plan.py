@@ -21,8 +21,8 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import Emit
 from retinue.core.keys import RunId, SessionKey, SessionKind
+from retinue.core.messages import Trust
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
-from retinue.core.trust import Trust
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.policy import session_layers

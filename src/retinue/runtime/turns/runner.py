@@ -10,20 +10,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.agent.loop import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
-from retinue.core.keys import RunId, SessionKey, SessionKind
+from retinue.core.keys import RunId, SessionKey, SessionKind, enter_run
 from retinue.core.messages import Usage, UserMessage
-from retinue.core.run_context import enter_run
-from retinue.dispatch.delivery import parse_reply
-from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
+from retinue.dispatch.hook_points import (
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    SESSION_END,
+    SESSION_START,
+    TURN_END,
+    SessionChange,
+    TurnEnded,
+)
 from retinue.dispatch.queue import QueueRules
-from retinue.dispatch.visible import VisibleEvents
+from retinue.dispatch.reply import VisibleEvents, parse_reply
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.budget import find_refusal, watch_spending

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from retinue.context.compaction import agents_sections
 from retinue.core.envelope import Inbound, Source
-from retinue.core.messages import Text, UserMessage
-from retinue.core.trust import Trust, least
+from retinue.core.messages import Text, Trust, UserMessage, least
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time

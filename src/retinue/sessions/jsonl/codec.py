@@ -13,8 +13,8 @@ from msgspec import Struct
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
+from retinue.core.messages import Trust
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     VERSION,
     Body,

@@ -16,10 +16,10 @@ from retinue.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    Trust,
     Usage,
     UserMessage,
 )
-from retinue.core.trust import Trust
 
 E = TypeVar("E", bound=StrEnum)
 

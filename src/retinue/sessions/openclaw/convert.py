@@ -13,8 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from retinue.core.envelope import Source
-from retinue.core.messages import INVALID_ARGUMENTS
-from retinue.core.trust import Trust
+from retinue.core.messages import INVALID_ARGUMENTS, Trust
 from retinue.sessions.entries import VERSION, EntryId, Header, MessageAdded, TranscriptEntry
 from retinue.sessions.jsonl.codec import EPOCH, READER, decode_line, format_time, parse_time
 from retinue.sessions.jsonl.message_codec import mapping_of, text_or_none

@@ -11,8 +11,7 @@ from anyio import to_thread
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
-from retinue.core.messages import Image, Text, text_of
-from retinue.core.trust import Trust
+from retinue.core.messages import Image, Text, Trust, text_of
 from retinue.security.escaping import file_name
 from retinue.security.untrusted_text import TextSource, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge

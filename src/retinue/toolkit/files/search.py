@@ -17,7 +17,7 @@ from msgspec import Struct
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import EntryKind, FolderEntry, NotRegular, NotThere, Root
 from retinue.toolkit.files import grep_process as searcher

@@ -16,8 +16,7 @@ from anyio import to_thread
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
-from retinue.core.messages import text_of
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust, text_of
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.security.untrusted_text import TextSource, wrap_untrusted

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
-from retinue.core.trust import Trust
+from retinue.core.messages import Trust
 from retinue.security.fetch import Fetched, Outgoing, fetch
 from retinue.security.network import MODEL_CHOSEN, OPERATOR, NetworkFailed, Policy
 from retinue.security.secrets import Secrets

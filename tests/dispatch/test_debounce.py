@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.envelope import Inbound, Source
+from retinue.core.envelope import Inbound, Origin, PeerKind, Source
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image
-from retinue.core.origin import Origin, PeerKind
-from retinue.dispatch.commands.triggers import as_command, as_meant
+from retinue.dispatch.admission import MAX_CHATS, MAX_MESSAGES, GroupContext
+from retinue.dispatch.commands.command import as_command, as_meant
 from retinue.dispatch.debounce import DebounceRules
-from retinue.dispatch.group_context import MAX_CHATS, MAX_MESSAGES, GroupContext
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch
 from retinue.dispatch.settings import InboundSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.dispatch.split_text import split_text
+from retinue.dispatch.reply import split_text
 
 
 def test_short_text_stays_whole_and_nothing_is_no_piece() -> None:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
-from retinue.dispatch.subagent_store import MAX_LISTED, SubagentStore
-from retinue.dispatch.subagents import Child, ChildState, is_stale, key_for_child, time_left
+from retinue.dispatch.subagents import MAX_LISTED, Child, ChildState, SubagentStore, is_stale, key_for_child, time_left
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
 

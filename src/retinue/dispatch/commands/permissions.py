@@ -1,4 +1,4 @@
-"""Commands about approvals: answer approval requests, and list the commands that need no approval."""
+"""Commands about approvals, elevated mode and the shell."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 from retinue.core.approval import Verdict
 from retinue.core.errors import RetinueError
-from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, pick
 from retinue.tools.approvals.broker import format_outcome
 from retinue.tools.approvals.store import Approval
 from retinue.tools.approvals.view import approval_json, format_approval
+from retinue.tools.elevated import Elevation
 
 APPROVE_USAGE = "/approve [id] allow-once|allow-always|deny"
 ALLOWLIST_USAGE = "/allowlist list | add <pattern> | remove <id>"
+
+ELEVATED_USAGE = f"/elevated {'|'.join(Elevation)}"
+BASH_USAGE = "/bash <command>, or ! <command>"
 
 _WORDS = {
     Verdict.ALLOW_ONCE: ("allow-once", "once", "allow", "yes", "y"),
@@ -22,7 +26,7 @@ _WORDS = {
 _VERDICTS = {word: verdict for verdict, words in _WORDS.items() for word in words}
 
 
-async def _approve(target: CommandTarget, rest: str) -> Answer:
+def _approve(target: CommandTarget, rest: str) -> Answer:
     words = rest.split()
     code = words.pop(0) if words and words[0].lower() not in _VERDICTS else None
     verdict = _VERDICTS.get(words[0].lower()) if words else None
@@ -55,7 +59,7 @@ def _show(target: CommandTarget, waiting: Sequence[Approval], code: str | None) 
     return Answer(text, [approval_json(item) for item in waiting])
 
 
-async def _allowlist(target: CommandTarget, rest: str) -> Answer:
+def _allowlist(target: CommandTarget, rest: str) -> Answer:
     verb, _, words = rest.partition(" ")
     words = words.strip()
     try:
@@ -71,9 +75,22 @@ async def _allowlist(target: CommandTarget, rest: str) -> Answer:
     return Answer(f"Usage: {ALLOWLIST_USAGE}")
 
 
+def _elevated(target: CommandTarget, rest: str) -> Answer:
+    if not rest:
+        return Answer(f"{target.elevate(None)} Usage: {ELEVATED_USAGE}")
+    chosen = pick(rest, list(Elevation), ELEVATED_USAGE)
+    return chosen if isinstance(chosen, Answer) else Answer(target.elevate(Elevation(chosen)))
+
+
+async def _bash(target: CommandTarget, rest: str) -> Answer:
+    return Answer(await target.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
+
+
 COMMANDS = (
     SlashCommand("approve", "Answer an approval request.", _approve, APPROVE_USAGE),
     SlashCommand(
         "allowlist", "Show or change the commands that need no approval.", _allowlist, ALLOWLIST_USAGE, owner_only=True
     ),
+    SlashCommand("elevated", "Show or change whether commands run outside the sandbox.", _elevated, ELEVATED_USAGE),
+    SlashCommand("bash", "Run a shell command.", _bash, BASH_USAGE, owner_only=True),
 )

@@ -1,12 +1,20 @@
-"""Hook points for incoming and outgoing messages, and for the start and end of conversations."""
+"""Hook points for messages, turns, commands and conversations."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from retinue.core.envelope import Inbound, Outbound
+from retinue.core.events import TurnFinished
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import HookPoint
+from retinue.hooks import HookPoint
+
+
+class TurnEnded(Struct, frozen=True):
+    """A turn has ended."""
+
+    session: SessionKey
+    finished: TurnFinished
 
 
 class SessionChange(Struct, frozen=True):
@@ -29,6 +37,7 @@ class CommandGiven(Struct, frozen=True):
 
 MESSAGE_RECEIVED = HookPoint[Inbound]("message_received")
 MESSAGE_SENDING = HookPoint[Outbound]("message_sending")
+TURN_END = HookPoint[TurnEnded]("turn_end")
 COMMAND = HookPoint[CommandGiven]("command")
 SESSION_START = HookPoint[SessionChange]("session_start")
 SESSION_END = HookPoint[SessionChange]("session_end")

@@ -1,1 +1,0 @@
-"""Lifecycle hooks: observe, change or veto what happens in a turn."""
