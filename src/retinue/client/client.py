@@ -238,18 +238,7 @@ class Client:
         return await self.call(sessions.INTRODUCE, _of(session))
 
     async def greet(self, session: SessionKey) -> Greeting:
-        found = await self.introduce(session)
-        return Greeting(
-            found.name,
-            found.workspace,
-            found.messages,
-            found.model,
-            found.because,
-            found.how_to_change,
-            found.is_tiny,
-            found.advice,
-            found.caution,
-        )
+        return msgspec.convert(await self.introduce(session), Greeting, from_attributes=True)
 
     async def display(self, session: SessionKey) -> Display:
         found = await self.introduce(session)

@@ -8,7 +8,6 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -143,11 +142,9 @@ class GatewayLink:
         params = Connect(client=facts, auth=credentials)
         await socket.send(codec.encode(Request(id="connect", method="connect", params=codec.to_plain(params))))
         async with asyncio.timeout(10):
-            response = codec.decode(await socket.recv(), Response)
-        if not response.ok or response.payload is None:
-            raise ClientError(response.error or Failure.of(ErrorCode.INTERNAL, "The gateway gave no reason."))
+            hello = _read_hello(await socket.recv())
         self._socket = socket
-        self._on_hello(codec.convert(response.payload, Hello))
+        self._on_hello(hello)
         self._up.set()
 
     async def _read(self, socket: ClientConnection) -> None:
@@ -188,27 +185,23 @@ async def request_token(url: str, name: str, show: Callable[[PairingRequested], 
             await socket.send(request)
             while True:
                 text = await socket.recv()
-                event = _read_event(text)
-                if event is None:
-                    return _read_token(text)
+                frame = codec.read_json(text)
+                if not isinstance(frame, dict) or frame.get("type") != "event":
+                    break
+                event = codec.convert(frame, Event)
                 if event.event == "pairing.requested":
                     show(codec.convert(event.payload, PairingRequested))
+            token = _read_hello(text).token
     except (OSError, WebSocketException, TimeoutError, ValueError) as error:
         raise RetinueError(f"The gateway at {url} did not respond: {error}. Check the address.") from error
-
-
-def _read_event(text: str | bytes) -> Event | None:
-    try:
-        return codec.decode(text, Event)
-    except msgspec.ValidationError:
-        return None
-
-
-def _read_token(text: str | bytes) -> str:
-    response = codec.decode(text, Response)
-    if not response.ok or response.payload is None:
-        raise ClientError(response.error or Failure.of(ErrorCode.INTERNAL, "The gateway gave no reason."))
-    token = codec.convert(response.payload, Hello).token
     if token is None:
         raise RetinueError("The gateway needs no authentication and issued no token.")
     return token
+
+
+def _read_hello(text: str | bytes) -> Hello:
+    """The result of `connect`; raises `ClientError` if the gateway refused it."""
+    response = codec.decode(text, Response)
+    if not response.ok or response.payload is None:
+        raise ClientError(response.error or Failure.of(ErrorCode.INTERNAL, "The gateway gave no reason."))
+    return codec.convert(response.payload, Hello)

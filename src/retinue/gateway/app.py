@@ -13,7 +13,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import RetinueError
 from retinue.gateway.auth.request_source import header_values, is_allowed_host, is_allowed_origin
-from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_body, failure_response
+from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_response
 from retinue.gateway.errors import RequestRefused, explain_failure
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import routes as openai_api
@@ -71,18 +71,13 @@ async def _respond_to_error(request: Request, error: Exception) -> Response:
 async def _respond_to_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = next((code for code, status in HTTP_STATUS.items() if status == error.status_code), ErrorCode.BAD_REQUEST)
-    return failure_response(Failure.of(code, _describe_http_error(request, error)), error.status_code)
-
-
-def _describe_http_error(request: Request, error: HTTPException) -> str:
-    path = request.url.path[:200]
-    match error.status_code:
-        case 404:
-            return f"There is nothing at {path}. `retinue gateway schema` lists all paths."
-        case 405:
-            allowed = (error.headers or {}).get("Allow", "see the schema")
-            return f"{path} does not support {request.method}. Use: {allowed}."
-    return str(error.detail)
+    path, problem = request.url.path[:200], str(error.detail)
+    if error.status_code == 404:
+        problem = f"There is nothing at {path}. `retinue gateway schema` lists all paths."
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "see the schema")
+        problem = f"{path} does not support {request.method}. Use: {allowed}."
+    return failure_response(Failure.of(code, problem), error.status_code)
 
 
 class RequestGuard:
@@ -101,11 +96,18 @@ class RequestGuard:
         refusal = _find_refusal(scope, self._gateway.auth.settings)
         if refusal is not None:
             self._gateway.state.metrics.refusals[refusal.code] += 1
-            if is_socket:
-                await _deny_socket(WebSocket(scope, receive, send), refusal)
-            else:
-                await _refusal_response(refusal)(scope, receive, send)
-        elif is_socket:
+            response = failure_response(refusal)
+            response.headers.update(SECURITY_HEADERS)
+            if not is_socket:
+                await response(scope, receive, send)
+                return
+            socket = WebSocket(scope, receive, send)
+            await socket.receive()
+            await socket.send_denial_response(response)
+            # The server logs a WebSocket that was answered but not accepted as an error of the application, unless the
+            # client counts as disconnected.
+            raise ClientDisconnected
+        if is_socket:
             await self._socket(scope, receive, send)
         else:
             await self._serve_http(scope, receive, send)
@@ -157,18 +159,3 @@ def _find_refusal(scope: Scope, settings: GatewaySettings) -> Failure | None:
     if length and (not length[0].isdecimal() or int(length[0]) > MAX_BODY_BYTES):
         return Failure.of(ErrorCode.TOO_LARGE, TOO_LARGE)
     return None
-
-
-def _refusal_response(failure: Failure) -> Response:
-    headers = dict(SECURITY_HEADERS)
-    if failure.code is ErrorCode.TOO_LARGE:
-        headers["connection"] = "close"  # otherwise the server would read the rest of the body
-    return Response(failure_body(failure), HTTP_STATUS[failure.code], headers, JSON)
-
-
-async def _deny_socket(socket: WebSocket, failure: Failure) -> None:
-    await socket.receive()
-    await socket.send_denial_response(_refusal_response(failure))
-    # The server logs a WebSocket that was answered but not accepted as an error of the application, unless the client
-    # counts as disconnected.
-    raise ClientDisconnected

@@ -69,19 +69,19 @@ def admit(gateway: Gateway, request: Request, scope: Scope) -> Principal:
     return principal
 
 
-class RouteEndpoint(Struct, frozen=True, kw_only=True):
+class RouteEndpoint(Struct, frozen=True):
     """One HTTP operation. A `scope` of None means that no token is required."""
 
     verb: str
     path: str
     scope: Scope | None
     act: Act
-    name: str = ""
-    """The name in the OpenAPI document; without one that of the function."""
     summary: str = ""
     body: type[Struct] | None = None
     result: type[Wire] | None = None
     """The type of the response, for the OpenAPI document; None if it has no declared type."""
+    name: str = ""
+    """The name in the OpenAPI document; without one that of the function."""
     media_type: str = JSON
     tags: tuple[str, ...] = ()
     admit: Admit = admit
@@ -123,14 +123,10 @@ def failure_headers(failure: Failure) -> dict[str, str]:
     return headers
 
 
-def failure_body(failure: Failure) -> str:
-    """The JSON body of a response that reports an error."""
-    return f'{{"error":{codec.encode(failure)}}}'
-
-
 def failure_response(failure: Failure, status: int | None = None) -> Response:
     """An error as every route reports it."""
-    return Response(failure_body(failure), status or HTTP_STATUS[failure.code], failure_headers(failure), JSON)
+    body = f'{{"error":{codec.encode(failure)}}}'
+    return Response(body, status or HTTP_STATUS[failure.code], failure_headers(failure), JSON)
 
 
 def to_json(value: object) -> str:
@@ -150,8 +146,10 @@ def error_body(failure: Failure, error: Exception | None = None) -> dict[str, An
     return {"error": {"message": failure.message, "type": kind_of_error, "param": param, "code": kind}}
 
 
-class OpenAIEndpoint(RouteEndpoint, frozen=True, kw_only=True):
+class OpenAIEndpoint(RouteEndpoint, frozen=True):
     """An endpoint whose errors have OpenAI's format, and whose calls are counted."""
+
+    tags: tuple[str, ...] = ("openai",)
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -159,18 +157,15 @@ class OpenAIEndpoint(RouteEndpoint, frozen=True, kw_only=True):
             outcome = "ok" if response.status_code < 400 else "failed"
         except Exception as error:  # noqa: BLE001 - border: the caller gets an error, and unexpected ones are logged
             failure = explain_failure(error, self.path)
-            response, outcome = _error_response(failure, error), failure.code.value
+            headers = failure_headers(failure)
+            # OpenAI's clients repeat requests that failed with 409 or 5xx; an accepted message must not be sent twice.
+            headers["x-should-retry"] = "true" if failure.retryable else "false"
+            response = plain_response(error_body(failure, error), HTTP_STATUS[failure.code], headers)
+            outcome = failure.code.value
         if hasattr(request.state, "principal"):
             gateway: Gateway = request.app.state.gateway
             gateway.state.metrics.calls[self.path, outcome] += 1
         return response
-
-
-def _error_response(failure: Failure, error: Exception) -> Response:
-    headers = failure_headers(failure)
-    # OpenAI's clients repeat requests that failed with 409 or 5xx; an accepted message must not be sent twice.
-    headers["x-should-retry"] = "true" if failure.retryable else "false"
-    return plain_response(error_body(failure, error), HTTP_STATUS[failure.code], headers)
 
 
 def refuse_if_disabled(endpoint: HttpEndpoint, name: str) -> None:

@@ -16,6 +16,12 @@ MAX_KEPT = 8 * 1024 * 1024
 """How many characters of events are kept for clients that reconnect, per stream and in total."""
 
 
+def encode_event(stream: str, seq: int, event: str, payload: Wire) -> str:
+    """The frame of an event as JSON."""
+    body = codec.encode(payload)
+    return f'{{"type":"event","event":{dumps(event)},"stream":{dumps(stream)},"seq":{seq},"payload":{body}}}'
+
+
 class StreamListener(Protocol):
     """A receiver of the events of a stream."""
 
@@ -56,8 +62,7 @@ class EventHub:
         """Send an event to the listeners of a stream, and keep it for clients that reconnect."""
         self._seq += 1
         found = self._open(stream)
-        body = codec.encode(payload)
-        frame = f'{{"type":"event","event":{dumps(event)},"stream":{dumps(stream)},"seq":{self._seq},"payload":{body}}}'
+        frame = encode_event(stream, self._seq, event, payload)
         found.kept.append((self._seq, frame))
         found.last = self._seq
         found.size += len(frame)

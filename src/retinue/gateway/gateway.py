@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 from retinue.automation.job_runner import JobRunner
 from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey
@@ -66,44 +68,26 @@ class TurnPublisher:
             self._hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session.text, reason))
 
 
-class BackgroundWork:
+class BackgroundWork(Struct, frozen=True, eq=False):
     """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents and deliveries."""
 
-    def __init__(
-        self,
-        jobs: JobRunner,
-        heartbeats: HeartbeatRunner,
-        hooks: WebhookReceiver,
-        subagents: SubagentRunner,
-        delivery: DeliveryService,
-    ) -> None:
-        self.jobs = jobs
-        self.heartbeats = heartbeats
-        self.hooks = hooks
-        self.subagents = subagents
-        self.delivery = delivery
+    jobs: JobRunner
+    heartbeats: HeartbeatRunner
+    hooks: WebhookReceiver
+    subagents: SubagentRunner
+    delivery: DeliveryService
 
 
-class Gateway:
+class Gateway(Struct, frozen=True, eq=False):
     """Everything that methods and routes use."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        auth: Authenticator,
-        hub: EventHub,
-        connections: Connections,
-        state: GatewayState,
-        reloader: Reloader,
-        background: BackgroundWork,
-    ) -> None:
-        self.runtime = runtime
-        self.auth = auth
-        self.hub = hub
-        self.connections = connections
-        self.state = state
-        self.reloader = reloader
-        self.background = background
+    runtime: Runtime
+    auth: Authenticator
+    hub: EventHub
+    connections: Connections
+    state: GatewayState
+    reloader: Reloader
+    background: BackgroundWork
 
     def refuse_agent_command(self, principal: Principal, scope: Mapping[str, Any]) -> None:
         """Raise `RequestRefused` if a command of an agent uses a token that it found to act as the owner."""
@@ -128,13 +112,12 @@ class Gateway:
         self.hub.publish(GATEWAY_STREAM, "devices.changed", DevicesChanged(len(self.auth.pairing.waiting())))
 
 
-class Call:
+class Call(Struct, frozen=True, eq=False):
     """One call of a method: the caller, and its connection if the call came over a WebSocket."""
 
-    def __init__(self, gateway: Gateway, principal: Principal, connection: Connection | None = None) -> None:
-        self.gateway = gateway
-        self.principal = principal
-        self.connection = connection
+    gateway: Gateway
+    principal: Principal
+    connection: Connection | None = None
 
     @property
     def runtime(self) -> Runtime:

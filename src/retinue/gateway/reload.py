@@ -16,7 +16,6 @@ from retinue.config.explain import plain_config
 from retinue.config.keypath import Step, format_key_path, parse_path
 from retinue.config.keys import find_key
 from retinue.config.schema import Config
-from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
 from retinue.gateway.auth.authenticator import Authenticator, auth_settings_of
 from retinue.gateway.connection import Connections
@@ -88,7 +87,9 @@ class Reloader:
                 self._swap(fresh)
                 log.info("a new configuration was applied; changed: %s", ", ".join(changed) or "trusted workspaces")
             self._publish(applied=True, needs_restart=waiting)
-        self._restart_if_needed(changed, waiting)
+        mode = self._home.config.gateway.reload.mode
+        if (mode == "restart" and changed) or (mode == "hybrid" and waiting):
+            self._restart(f"the configuration changed: {', '.join(waiting or changed)}")
         return Changed(hash=self.hash, changed=changed, needs_restart=waiting, problems=list(self.problems))
 
     async def apply_for_agent(self) -> dict[str, Any]:
@@ -96,22 +97,15 @@ class Reloader:
         return codec.to_plain(await self.apply())
 
     def _swap(self, fresh: Home) -> None:
+        """Replace the configuration, and close connections that only the old authentication settings allowed."""
         retired = swap_configuration(self._runtime, fresh)
-        self._replace_auth_settings(fresh.config.gateway)
-        self._tasks.start_soon(_close_when_unused, retired)
-
-    def _replace_auth_settings(self, settings: GatewaySettings) -> None:
-        """Authenticate by the new settings, and close connections that only the old ones allowed."""
-        before, self._auth.settings = self._auth.settings, settings
+        before, after = self._auth.settings, fresh.config.gateway
+        self._auth.settings = after
         self._connections.close_if(
-            lambda principal: auth_settings_of(principal, before) != auth_settings_of(principal, settings),
+            lambda principal: auth_settings_of(principal, before) != auth_settings_of(principal, after),
             "the authentication settings changed",
         )
-
-    def _restart_if_needed(self, changed: list[str], waiting: list[str]) -> None:
-        mode = self._home.config.gateway.reload.mode
-        if (mode == "restart" and changed) or (mode == "hybrid" and waiting):
-            self._restart(f"the configuration changed: {', '.join(waiting or changed)}")
+        self._tasks.start_soon(_close_when_unused, retired)
 
     def _publish(self, *, applied: bool, needs_restart: list[str]) -> None:
         payload = ConfigChanged(

@@ -18,6 +18,7 @@ from retinue.gateway.auth.pairing import format_code
 from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.connection import Connection, SendQueue
 from retinue.gateway.errors import RequestRefused, explain_failure, read_json
+from retinue.gateway.event_hub import encode_event
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import MethodBinding, call_method
 from retinue.gateway.transport import ABORT
@@ -128,7 +129,7 @@ class SocketEndpoint:
         request = gateway.auth.request_pairing(client, address)
         try:
             shown = PairingRequested(request.id, format_code(request.code), request.expires_at)
-            await socket.send_text(_event("pairing.requested", shown))
+            await socket.send_text(encode_event(GATEWAY_STREAM, 0, "pairing.requested", shown))
             gateway.publish_devices()
             while True:
                 with anyio.move_on_after(PAIRING_POLL_SECONDS):
@@ -236,12 +237,6 @@ def _success(identity: str, payload: Wire) -> str:
 
 def _failure(identity: str, failure: Failure) -> str:
     return f'{{"type":"res","id":{dumps(identity)},"ok":false,"error":{codec.encode(failure)}}}'
-
-
-def _event(name: str, payload: Wire) -> str:
-    """An event that belongs to no stream, such as one before the hello."""
-    body = codec.encode(payload)
-    return f'{{"type":"event","event":{dumps(name)},"stream":{dumps(GATEWAY_STREAM)},"seq":0,"payload":{body}}}'
 
 
 def _find_id(text: str) -> str:

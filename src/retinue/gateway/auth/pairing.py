@@ -7,12 +7,11 @@ waiting connection claims it, with the scopes that the owner gave.
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
@@ -143,22 +142,10 @@ class PairingStore:
         )
 
     def _read(self) -> tuple[PairingRequest, ...]:
-        return tuple(map(_request, self._database.read(_LIST, (format_time(self._clock.now()),))))
+        rows = self._database.read(_LIST, (format_time(self._clock.now()),))
+        return tuple(convert(dict(row), PairingRequest) for row in rows)
 
 
 def format_code(code: str) -> str:
     """A code as screens show it, such as `ABC-DEF`."""
     return f"{code[:3]}-{code[3:]}"
-
-
-def _request(row: sqlite3.Row) -> PairingRequest:
-    return PairingRequest(
-        id=row["id"],
-        code=row["code"],
-        name=row["name"],
-        platform=row["platform"],
-        address=row["address"],
-        asked_at=datetime.fromisoformat(row["asked_at"]),
-        expires_at=datetime.fromisoformat(row["expires_at"]),
-        state=row["state"],
-    )

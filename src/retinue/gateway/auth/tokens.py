@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
@@ -204,21 +204,5 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _parse_time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
 def _record(row: sqlite3.Row) -> TokenRecord:
-    created = _parse_time(row["created_at"])
-    assert created is not None
-    return TokenRecord(
-        id=row["id"],
-        name=row["name"],
-        kind=row["kind"],
-        hash=row["hash"],
-        scopes=split_scopes(row["scopes"]),
-        created_at=created,
-        expires_at=_parse_time(row["expires_at"]),
-        used_at=_parse_time(row["used_at"]),
-        revoked_at=_parse_time(row["revoked_at"]),
-    )
+    return convert(dict(row) | {"scopes": split_scopes(row["scopes"])}, TokenRecord)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from msgspec import convert
+
 from retinue.context.prompt.inputs import PromptMode
 from retinue.context.prompt.report import report_prompt
 from retinue.core.errors import UsageError, WorkspaceError
-from retinue.core.keys import AgentId, SessionKey
+from retinue.core.keys import SessionKey
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.workspace import locate_workspace
@@ -25,25 +27,19 @@ registry = MethodRegistry()
 
 @registry.implements(wire.AGENTS_LIST)
 async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
-    return wire.AgentList(agents=[_row(call, agent) for agent in call.runtime.home.config.agents.ids])
-
-
-def _row(call: Call, agent: AgentId) -> wire.AgentRow:
     home = call.runtime.home
-    settings = home.config.agents.resolve(agent)
-    try:
-        identity = call.runtime.agent(agent, seed=False).workspace.identity()
-        name, emoji = identity.name, identity.emoji
-    except WorkspaceError:
-        name, emoji = settings.name, None
-    return wire.AgentRow(
-        id=agent,
-        name=name or agent,
-        emoji=emoji or "",
-        is_default=settings.is_default,
-        workspace=str(locate_workspace(home, agent)),
-        model=settings.model.primary,
-    )
+    rows = []
+    for agent in home.config.agents.ids:
+        settings = home.config.agents.resolve(agent)
+        try:
+            identity = call.runtime.agent(agent, seed=False).workspace.identity()
+            name, emoji = identity.name, identity.emoji
+        except WorkspaceError:
+            name, emoji = settings.name, None
+        workspace = str(locate_workspace(home, agent))
+        row = wire.AgentRow(agent, name or agent, emoji or "", settings.is_default, workspace, settings.model.primary)
+        rows.append(row)
+    return wire.AgentList(rows)
 
 
 @registry.implements(wire.SKILLS_LIST)
@@ -75,20 +71,7 @@ async def search_memory(call: Call, params: wire.SearchMemory) -> wire.MemoryHit
     if notebook is None:
         raise UsageError("The agent has no memory search. Set agents.defaults.memorySearch.enabled.")
     found = await notebook.search(params.query, max_results=params.max_results, min_score=params.min_score)
-    return wire.MemoryHits(
-        hits=[
-            wire.MemoryHit(
-                path=hit.path,
-                start_line=hit.start_line,
-                end_line=hit.end_line,
-                score=hit.score,
-                snippet=hit.snippet,
-                source=hit.source,
-            )
-            for hit in found.hits
-        ],
-        reason=found.reason,
-    )
+    return convert(found, wire.MemoryHits, from_attributes=True)
 
 
 @registry.implements(wire.MEMORY_STATUS)
@@ -155,18 +138,5 @@ async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
     prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
-    return wire.Prompt(
-        sections=[
-            wire.PromptSection(
-                name=record.name,
-                part=record.part,
-                source=record.source,
-                hash=record.hash,
-                chars=record.chars,
-                tokens=record.tokens,
-                text=record.text,
-            )
-            for record in (*prompt.system.records, *prompt.turn.records)
-        ],
-        report=report.to_json(),
-    )
+    records = (*prompt.system.records, *prompt.turn.records)
+    return wire.Prompt(convert(records, list[wire.PromptSection], from_attributes=True), report.to_json())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import convert
+from msgspec.structs import replace
+
 from retinue.gateway.auth.pairing import PairingRequest, format_code
-from retinue.gateway.auth.tokens import TokenRecord
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
@@ -36,8 +38,15 @@ async def list_devices(call: Call, params: Nothing) -> wire.Devices:
     auth = call.gateway.auth
     now = call.runtime.home.clock.now()
     return wire.Devices(
-        waiting=[_waiting(request) for request in auth.pairing.waiting()],
-        paired=[_paired(record) for record in auth.tokens.devices() if record.is_valid(now)],
+        waiting=[
+            replace(convert(request, wire.WaitingDevice, from_attributes=True), code=format_code(request.code))
+            for request in auth.pairing.waiting()
+        ],
+        paired=[
+            convert(record, wire.PairedDevice, from_attributes=True)
+            for record in auth.tokens.devices()
+            if record.is_valid(now)
+        ],
     )
 
 
@@ -71,25 +80,3 @@ async def revoke(call: Call, params: wire.RevokeDevice) -> Done:
 def _record(call: Call, kind: str, request: PairingRequest, **more: object) -> None:
     details = {"id": request.id, "name": request.name, "address": request.address, **more}
     call.runtime.home.audit.record(kind, call.principal.audited_as, details)
-
-
-def _waiting(request: PairingRequest) -> wire.WaitingDevice:
-    return wire.WaitingDevice(
-        id=request.id,
-        code=format_code(request.code),
-        name=request.name,
-        platform=request.platform,
-        address=request.address,
-        asked_at=request.asked_at,
-        expires_at=request.expires_at,
-    )
-
-
-def _paired(record: TokenRecord) -> wire.PairedDevice:
-    return wire.PairedDevice(
-        id=record.id,
-        name=record.name,
-        scopes=list(record.scopes),
-        created_at=record.created_at,
-        used_at=record.used_at,
-    )

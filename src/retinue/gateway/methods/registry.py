@@ -7,6 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from retinue.gateway.errors import RequestRefused, read_json
 from retinue.gateway.gateway import Call
 from retinue.wire.frames import Method, Params, Wire
@@ -21,12 +23,11 @@ NOUNS = ("system", "messages", "sessions", "agents", "approvals", "automation")
 """The modules of this package that implement methods; a new noun is a file and an entry here."""
 
 
-class MethodBinding:
+class MethodBinding(Struct, frozen=True):
     """A method and the function that implements it."""
 
-    def __init__(self, method: Method[Any, Any], act: Act[Any, Any]) -> None:
-        self.method = method
-        self.act = act
+    method: Method[Any, Any]
+    act: Act[Any, Any]
 
 
 class MethodRegistry:

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
@@ -159,15 +159,7 @@ async def introduce(call: Call, params: OfSession) -> wire.Introduction:
     greeting = await call.runtime.greet(key)
     display = await call.runtime.display(key)
     return wire.Introduction(
-        name=greeting.name,
-        workspace=greeting.workspace,
-        messages=greeting.messages,
-        model=greeting.model,
-        because=greeting.because,
-        how_to_change=greeting.how_to_change,
-        is_tiny=greeting.is_tiny,
-        caution=greeting.caution,
-        advice=greeting.advice,
+        **asdict(greeting),
         shows_thinking=display.thinking,
         verbose=display.verbose,
         commands=list(await call.runtime.commands(key)),
@@ -189,18 +181,18 @@ def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, A
     _, tree = read_whole(path)
     messages = [entry for entry in tree.path if isinstance(entry.body, MessageAdded)]
     newest = messages[-options.limit :]
-    if options.raw:
-        return _plain(newest, options), len(messages)
-    shown = [_show(entry, options) for entry in newest]
-    lines = _plain([entry for entry, _ in shown], options)
+    shown = [(entry, None) if options.raw else _show(entry, options) for entry in newest]
+    exported = export_json(None, [entry for entry, _ in shown], redact=options.redact)
+    lines: list[dict[str, Any]] = json.loads(exported)["entries"]
     for line, (_, reply) in zip(lines, shown, strict=True):
-        facts = _describe(reply, options) if reply else {}
-        if facts:
-            line["delivery"] = facts
+        directives = _describe(reply, options) if reply else {}
+        if directives:
+            line["delivery"] = directives
     return lines, len(messages)
 
 
 def _show(entry: TranscriptEntry, options: HistoryOptions) -> tuple[TranscriptEntry, ParsedReply | None]:
+    """The entry with the text that was delivered, and the directives of an answer."""
     body = entry.body
     if not isinstance(body, MessageAdded) or not isinstance(body.message, AssistantMessage):
         return entry, None
@@ -220,8 +212,3 @@ def _describe(reply: ParsedReply, options: HistoryOptions) -> dict[str, Any]:
         "silent": reply.silent,
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def _plain(entries: list[TranscriptEntry], options: HistoryOptions) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = json.loads(export_json(None, entries, redact=options.redact))["entries"]
-    return lines

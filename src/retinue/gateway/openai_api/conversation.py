@@ -81,7 +81,8 @@ class ClientConversation:
 
     def add_tool_result(self, call_id: str, text: str) -> None:
         """Add the result of a tool of the program; it is untrusted, because its source is unknown."""
-        names = (call.name for message in reversed(self.messages) for call in _calls(message) if call.id == call_id)
+        answers = [message for message in reversed(self.messages) if isinstance(message, AssistantMessage)]
+        names = (call.name for answer in answers for call in answer.calls if call.id == call_id)
         digest = hashlib.sha256(f"{call_id}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         # The same result gets the same marks in every request, so that providers can cache the history.
         wrapped = wrap_untrusted(self._hide(text), TextSource.API, new_id=lambda: digest, warn=False)
@@ -149,7 +150,3 @@ def check_tools(tools: Sequence[ToolSpec], taken: Callable[[str], bool], param: 
         if taken(name):
             raise BadField(param, f"The agent itself has a tool `{name}`. Use another name.")
     return tuple(tools)
-
-
-def _calls(message: Message) -> tuple[ToolCall, ...]:
-    return message.calls if isinstance(message, AssistantMessage) else ()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from retinue.core.keys import AgentId
 from retinue.core.text import estimate_tokens
 from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_disabled
 from retinue.gateway.errors import BadField
@@ -101,10 +100,12 @@ def _describe_model(gateway: Gateway, name: str) -> dict[str, Any]:
 
 async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> Response:
     """Vectors of texts, by the embedder of an agent's memory."""
-    agent = _find_embedding_agent(gateway, body.model)
+    config, memories = gateway.runtime.home.config, gateway.runtime.shared.memories
+    workspace = gateway.runtime.agent(config.agents.default_id).workspace
+    if body.model not in memories.embedder_names(workspace):  # the name of an embedder means the default agent
+        workspace = gateway.runtime.agent(find_agent(config, body.model)).workspace
     texts = _read_texts(body)
-    workspace = gateway.runtime.agent(agent).workspace
-    name, vectors = await gateway.runtime.shared.memories.embed(workspace, texts)
+    name, vectors = await memories.embed(workspace, texts)
     if body.dimensions is not None and body.dimensions != vectors.shape[1]:
         raise BadField("dimensions", f"{name} supports only vectors of {vectors.shape[1]} dimensions.")
     data = [
@@ -114,14 +115,6 @@ async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> R
     tokens = sum(map(estimate_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return plain_response({"object": "list", "data": data, "model": name, "usage": usage})
-
-
-def _find_embedding_agent(gateway: Gateway, model: str) -> AgentId:
-    """The agent that a name means; the name of an embedder means the default agent."""
-    config = gateway.runtime.home.config
-    default = config.agents.default_id
-    names = gateway.runtime.shared.memories.embedder_names(gateway.runtime.agent(default).workspace)
-    return default if model in names else find_agent(config, model)
 
 
 def _read_texts(body: EmbeddingRequest) -> list[str]:
@@ -145,46 +138,33 @@ def _write_vector(row: Vector, encoding: str) -> str | list[float]:
     return numbers
 
 
-TAGS = ("openai",)
 ENDPOINTS = (
     OpenAIEndpoint(
-        verb="POST",
-        path="/v1/chat/completions",
-        scope=Scope.WRITE,
-        act=complete_chat,
+        "POST",
+        "/v1/chat/completions",
+        Scope.WRITE,
+        complete_chat,
+        "An answer of an agent, as OpenAI's chat completions.",
+        ChatRequest,
         name="complete",
-        body=ChatRequest,
-        summary="An answer of an agent, as OpenAI's chat completions.",
-        tags=TAGS,
     ),
     OpenAIEndpoint(
-        verb="POST",
-        path="/v1/responses",
-        scope=Scope.WRITE,
-        act=create_response,
+        "POST",
+        "/v1/responses",
+        Scope.WRITE,
+        create_response,
+        "An answer of an agent, as OpenAI's responses.",
+        ResponseRequest,
         name="respond",
-        body=ResponseRequest,
-        summary="An answer of an agent, as OpenAI's responses.",
-        tags=TAGS,
     ),
+    OpenAIEndpoint("GET", "/v1/models", Scope.READ, list_models, "All agents, as models."),
+    OpenAIEndpoint("GET", "/v1/models/{model:path}", Scope.READ, show_model, "One agent, as a model."),
     OpenAIEndpoint(
-        verb="GET", path="/v1/models", scope=Scope.READ, act=list_models, summary="All agents, as models.", tags=TAGS
-    ),
-    OpenAIEndpoint(
-        verb="GET",
-        path="/v1/models/{model:path}",
-        scope=Scope.READ,
-        act=show_model,
-        summary="One agent, as a model.",
-        tags=TAGS,
-    ),
-    OpenAIEndpoint(
-        verb="POST",
-        path="/v1/embeddings",
-        scope=Scope.WRITE,
-        act=embed,
-        body=EmbeddingRequest,
-        summary="Vectors of texts, by the embedder of an agent's memory.",
-        tags=TAGS,
+        "POST",
+        "/v1/embeddings",
+        Scope.WRITE,
+        embed,
+        "Vectors of texts, by the embedder of an agent's memory.",
+        EmbeddingRequest,
     ),
 )

@@ -24,7 +24,7 @@ from retinue.gateway.methods.messages import require_command_scope
 from retinue.gateway.openai_api.conversation import ClientConversation, ConversationStep, check_tools
 from retinue.gateway.openai_api.run_stream import RunStream
 from retinue.runtime.turns.user_message import INSTRUCTIONS
-from retinue.sessions.entries import Body, MessageAdded, TranscriptEntry
+from retinue.sessions.entries import Body, MessageAdded
 from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, canonical_name
 from retinue.wire.protocol import ErrorCode
 
@@ -68,6 +68,11 @@ async def submit(
     idempotency = _read_header(request, IDEMPOTENCY_HEADER)
     token = f"{call.principal.token_id}:openai:{idempotency}" if idempotency else None
     session = _choose_session(call, request, wanted, agent, token)
+
+    def has_tool(name: str) -> bool:
+        own = canonical_name(name)
+        return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.shared.tools.toolset
+
     inbound = Inbound(
         step.text,
         session.key,
@@ -77,7 +82,7 @@ async def submit(
         channel=CHANNEL,
         model=_read_header(request, MODEL_HEADER),
         instructions=conversation.instructions,
-        tools=check_tools(wanted.tools, lambda name: _has_tool(gateway, name)),
+        tools=check_tools(wanted.tools, has_tool),
         results=step.results,
     )
     stream = RunStream.begin(gateway, session.key)
@@ -157,7 +162,7 @@ def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _SessionChoice:
     if session.agent != agent:
         raise BadField("model", f"The earlier response belongs to the agent '{session.agent}', not to '{agent}'.")
     tree = runtime.agent(agent).store.open(session).tree
-    upto = [at for at, entry in enumerate(tree.kept) if _run_of(entry) == run]
+    upto = [at for at, entry in enumerate(tree.kept) if isinstance(entry.body, MessageAdded) and entry.body.run == run]
     ended = runtime.services.inbox.outcome(run) is not None
     others_wait = ended and runtime.services.inbox.is_unfinished(session)
     if not upto or not ended or (upto[-1] == len(tree.kept) - 1 and not others_wait):
@@ -172,15 +177,6 @@ def _copy(body: Body) -> Body:
     if isinstance(body, MessageAdded) and isinstance(body.message, AssistantMessage):
         return replace(body, message=replace(body.message, usage=Usage()))
     return body
-
-
-def _run_of(entry: TranscriptEntry) -> RunId | None:
-    return entry.body.run if isinstance(entry.body, MessageAdded) else None
-
-
-def _has_tool(gateway: Gateway, name: str) -> bool:
-    own = canonical_name(name)
-    return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.shared.tools.toolset
 
 
 def _read_header(request: Request, name: str) -> str | None:

@@ -48,14 +48,9 @@ def _gauges(gateway: Gateway) -> Iterator[Metric]:
 
 
 ENDPOINTS = (
-    RouteEndpoint(verb="GET", path="/healthz", scope=None, act=healthz, summary="Whether the process is alive."),
-    RouteEndpoint(verb="GET", path="/readyz", scope=None, act=readyz, summary="Whether messages are accepted."),
+    RouteEndpoint("GET", "/healthz", None, healthz, "Whether the process is alive."),
+    RouteEndpoint("GET", "/readyz", None, readyz, "Whether messages are accepted."),
     RouteEndpoint(
-        verb="GET",
-        path="/metrics",
-        scope=Scope.READ,
-        act=metrics,
-        summary="Counters and gauges for Prometheus.",
-        media_type="text/plain",
+        "GET", "/metrics", Scope.READ, metrics, "Counters and gauges for Prometheus.", media_type="text/plain"
     ),
 )

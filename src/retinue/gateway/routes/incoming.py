@@ -223,21 +223,18 @@ def _read_body(raw: bytes, limit: int) -> Mapping[str, Any]:
 
 
 CHANNEL_ENDPOINT = RouteEndpoint(
-    verb="POST",
-    path="/channels/http/{account}",
-    scope=Scope.WRITE,
-    act=receive_message,
+    "POST",
+    "/channels/http/{account}",
+    Scope.WRITE,
+    receive_message,
+    "Deliver a message of a chat.",
+    ChannelMessage,
+    ChannelAnswer,
     name="bring",
     admit=admit_bridge,
-    body=ChannelMessage,
-    result=ChannelAnswer,
-    summary="Deliver a message of a chat.",
 )
 
 
 def make_webhook_endpoint(path: str) -> RouteEndpoint:
     """The endpoint of all webhooks under a path."""
-    path = f"{path}/{{name:path}}"
-    return RouteEndpoint(
-        verb="POST", path=path, scope=None, act=hook, result=HookAccepted, summary="Give an agent a task."
-    )
+    return RouteEndpoint("POST", f"{path}/{{name:path}}", None, hook, "Give an agent a task.", result=HookAccepted)

@@ -55,8 +55,4 @@ def make_endpoints(base: str) -> Sequence[RouteEndpoint]:
         return serve(gateway, request.path_params["name"])
 
     paths = {base: redirect, f"{base}/": index, f"{base}/page/{{name}}": file}
-    return [
-        RouteEndpoint(verb="GET", path=path, scope=None, act=act, in_schema=False)
-        for path, act in paths.items()
-        if path
-    ]
+    return [RouteEndpoint("GET", path, None, act, in_schema=False) for path, act in paths.items() if path]

@@ -57,14 +57,6 @@ async def pair(gateway: Gateway, request: Request, body: PairRequest) -> Paired:
 
 
 ENDPOINTS = (
-    RouteEndpoint(verb="POST", path="/rpc/{method}", scope=Scope.READ, act=call, in_schema=False),
-    RouteEndpoint(
-        verb="POST",
-        path="/pair",
-        scope=None,
-        act=pair,
-        body=PairRequest,
-        result=Paired,
-        summary="Get a token for a pairing code.",
-    ),
+    RouteEndpoint("POST", "/rpc/{method}", Scope.READ, call, in_schema=False),
+    RouteEndpoint("POST", "/pair", None, pair, "Get a token for a pairing code.", PairRequest, Paired),
 )

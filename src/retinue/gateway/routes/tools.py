@@ -18,12 +18,12 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId
-from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
+from retinue.core.messages import Image, Message, Text, ToolCall
 from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call, Gateway
 from retinue.runtime.models import NO_MODEL
-from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
+from retinue.runtime.turns.permissions import permissions_of
 from retinue.runtime.turns.plan import Planner, TurnPlan
 from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, Layers, canonical_name, parse_tool_names
 from retinue.tools.policy import Scope as Rules
@@ -74,14 +74,9 @@ async def _ignore(event: TurnEvent) -> None:
     """Nothing displays the events of a single call."""
 
 
-async def invoke_tool(gateway: Gateway, request: Request, body: InvokeRequest) -> Response:
-    call = Call(gateway, principal_of(request))
-    return plain_response(await _invoke(call, body))
-
-
-async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
+async def invoke_tool(gateway: Gateway, request: Request, wanted: InvokeRequest) -> Response:
     """Call a tool, or report whether it may be called; raises `RequestRefused` for a tool that is not available."""
-    runtime = call.runtime
+    call, runtime = Call(gateway, principal_of(request)), gateway.runtime
     session = call.session(wanted.session_key, wanted.agent)
     parts = runtime.agent(session.agent)
     principal = call.principal
@@ -91,7 +86,7 @@ async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
     if plan is None:
         raise RequestRefused(ErrorCode.FAILED, NO_MODEL)
     tool = _find_tool(plan, wanted.tool)
-    asking = parts.shared.permissions.asking(call.gateway.runtime.dispatcher.ask, _ignore)
+    asking = parts.shared.permissions.asking(runtime.dispatcher.ask, _ignore)
     context = await rights.context(RunId(random_uuid()), asking, plan)
     asked = ToolCall(f"http-{context.run}", tool.name, wanted.args)
 
@@ -103,8 +98,10 @@ async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
         rights.watch(asked, decision)
         raise RequestRefused(ErrorCode.NOT_FOUND, f"The tool `{tool.name}` is not available: {decision.because}.")
     if wanted.dry_run:
-        return {"ok": True, "tool": tool.name, "dryRun": True, "effect": decision.effect, "because": decision.because}
-    _audit(call, rights, asked)
+        allowed = {"effect": decision.effect, "because": decision.because}
+        return plain_response({"ok": True, "tool": tool.name, "dryRun": True, **allowed})
+    details = {"session": str(session), "tool": tool.name, "arguments": wanted.args}
+    parts.home.audit.record(INVOKED, f"token:{principal.known_as}", details)
     environment = CallEnvironment(
         {tool.name: tool},
         context,
@@ -117,8 +114,11 @@ async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
         rights.watch,
         parts.shared.tools.hide,
     )
-    results = await run_calls([asked], environment, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
-    return {"ok": not results[0].is_error, "tool": tool.name, "result": _write_result(results[0])}
+    model = str(plan.choice.ref)
+    [result] = await run_calls([asked], environment, model=model, interrupted_by_message=lambda: False)
+    content = [_write_part(part) for part in result.content]
+    written = {"content": content, "isError": result.is_error, "trust": result.trust}
+    return plain_response({"ok": not result.is_error, "tool": tool.name, "result": written})
 
 
 def _find_tool(plan: TurnPlan, name: str) -> Tool[Any]:
@@ -141,16 +141,6 @@ def _add_http_rules(call: Call, layers: Layers) -> Layers:
     return replace(layers, general=(*layers.general, *over_http))
 
 
-def _audit(call: Call, rights: TurnPermissions, asked: ToolCall) -> None:
-    details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
-    rights.parts.home.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
-
-
-def _write_result(result: ToolResult) -> dict[str, Any]:
-    content = [_write_part(part) for part in result.content]
-    return {"content": content, "isError": result.is_error, "trust": result.trust}
-
-
 def _write_part(part: Text | Image) -> dict[str, str]:
     match part:
         case Text(text):
@@ -161,12 +151,12 @@ def _write_part(part: Text | Image) -> dict[str, str]:
 
 ENDPOINTS = (
     OpenAIEndpoint(
-        verb="POST",
-        path="/tools/invoke",
-        scope=Scope.WRITE,
-        act=invoke_tool,
-        body=InvokeRequest,
-        summary="Call one tool of an agent.",
+        "POST",
+        "/tools/invoke",
+        Scope.WRITE,
+        invoke_tool,
+        "Call one tool of an agent.",
+        InvokeRequest,
         tags=("tools",),
     ),
 )
