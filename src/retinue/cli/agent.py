@@ -14,7 +14,6 @@ from msgspec.structs import asdict, replace
 from retinue.cli.common import (
     Command,
     Invocation,
-    added_skills,
     keep_logs,
     pass_invocation,
     read_piped,
@@ -22,7 +21,7 @@ from retinue.cli.common import (
     which_gateway,
     which_session,
 )
-from retinue.cli.connect import ConnectOptions, open_assistant
+from retinue.cli.connect import ConnectOptions, added_skills, open_assistant
 from retinue.cli.terminal import echo, is_terminal
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from retinue.cli.approval_prompt import terminal_ask
 from retinue.cli.common import (
     Command,
     Invocation,
-    added_skills,
     ask_is_possible,
     keep_logs,
     pass_invocation,
@@ -25,7 +24,7 @@ from retinue.cli.common import (
     which_gateway,
     which_session,
 )
-from retinue.cli.connect import ConnectOptions, open_assistant
+from retinue.cli.connect import ConnectOptions, added_skills, open_assistant
 from retinue.cli.formatting import format_path
 from retinue.cli.keyboard import Keyboard, interruptible
 from retinue.cli.terminal import tame

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -207,14 +206,6 @@ Group.group_class = Group
 
 which_agent = click.option("--agent", "agent_id", metavar="ID", help="Agent (default: the default agent).")
 which_session = click.option("--session", metavar="KEY", help="Session (default: the agent's main session).")
-added_skills = click.option(
-    "--skill",
-    "skills",
-    metavar="PATH",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    help="Add a skill for this run.",
-)
 
 
 def which_gateway(command: F) -> F:

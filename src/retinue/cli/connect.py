@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from retinue.cli.common import Invocation
     from retinue.client import Client, GatewayAddress
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 10.0
 """Seconds within which a remote gateway must answer."""
+
+added_skills = click.option(
+    "--skill",
+    "skills",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Add a skill for this run.",
+)
 
 
 class ConnectOptions(Struct, frozen=True):
@@ -61,9 +71,7 @@ async def open_assistant(
 
 def find_remote_gateway(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> GatewayAddress | None:
     """The remote gateway named on the command line or in the configuration, or None."""
-    from retinue.client import GatewayAddress
     from retinue.core.errors import ConfigError, UsageError
-    from retinue.security.secrets import Secrets
 
     url, password, token = invocation.gateway_url, None, invocation.gateway_token
     if token is not None:
@@ -71,6 +79,8 @@ def find_remote_gateway(invocation: Invocation, wanted: ConnectOptions, home: Ho
     if url is None:
         if home is None or home.config.gateway.mode != "remote":
             return None
+        from retinue.security.secrets import Secrets
+
         remote, secrets = home.config.gateway.remote, Secrets(home.environment, home.redactor)
         if remote.url is None:
             raise ConfigError("gateway.mode is remote, but gateway.remote.url is not set. Set it.")
@@ -80,6 +90,8 @@ def find_remote_gateway(invocation: Invocation, wanted: ConnectOptions, home: Ho
             password = secrets.resolve(remote.password) if remote.password else None
     if wanted.skills:
         raise UsageError(f"--skill cannot be used with the remote gateway at {url}. Omit it.")
+    from retinue.client import GatewayAddress  # imports the WebSocket library, which a local turn does not need
+
     return GatewayAddress(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
 
 

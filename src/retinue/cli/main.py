@@ -8,7 +8,6 @@ import inspect
 import io
 import os
 import sys
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -182,6 +181,8 @@ def _drop_output() -> None:
 
 def _explain(error: OSError) -> RetinueError:
     """Convert a system error into an error with a readable message."""
+    from pathlib import Path
+
     from retinue.storage.files.errors import explain
 
     if isinstance(error.filename, str):

@@ -23,14 +23,14 @@ _FOREIGN = (
     r"|[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff]+"  # Chinese, Japanese, Korean
 )
 _PIECE = re.compile(
-    rf" (?:[A-Za-z]{_WORD_TAIL}|{_MARK}{{1,4}}[\r\n]*| *(?= )|{_FOREIGN}|)"
+    rf" (?:[A-Za-z]{_WORD_TAIL}|{_MARK}{{1,4}}[\r\n]*| *(?= ))"
     # A longer word is encoded data, which is split into pairs.
     rf"|[A-Za-z](?:(?<=[a-z]{{14}})[a-z]?|{_WORD_TAIL})"
     rf"|[\"'(./<@\[_$-][A-Za-z]{_WORD_TAIL}"
     rf"|{_MARK}{{1,3}}[\r\n]*"
-    rf"|[\r\n]+|[0-9]{{1,3}}|\t+|{_FOREIGN}"
+    rf"|[\r\n]+|[0-9]{{1,3}}|\t+| ?(?:{_FOREIGN})"
     r"|[\u0080-\u036f]{1,3}"  # letters with diacritics
-    r"|[^ ]"
+    r"|[^ ]| "
 )
 
 

@@ -36,16 +36,17 @@ class FailureSign(Struct, frozen=True):
 
     reason: Failure
     statuses: frozenset[int] = frozenset()
-    words: re.Pattern[str] | None = None
+    words: str | None = None
+    """A pattern, compiled only when a failure is classified."""
 
     def fits(self, status: int | None, text: str) -> bool:
         if self.statuses and status not in self.statuses:
             return False
-        return self.words is None or self.words.search(text) is not None
+        return self.words is None or re.search(self.words, text, re.IGNORECASE) is not None
 
 
-def _any_of(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE)
+def _any_of(*alternatives: str) -> str:
+    return "|".join(alternatives)
 
 
 def _statuses(*codes: int) -> frozenset[int]:

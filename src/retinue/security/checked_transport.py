@@ -16,8 +16,9 @@ from retinue.security.network import Policy, Resolve, find_addresses, port_of, r
 
 
 @cache
-def _system_trust() -> ssl.SSLContext:
-    return httpx2.create_ssl_context(trust_env=False)
+def _tls_context(scheme: str) -> ssl.SSLContext:
+    """Return the context for a scheme; only `https` pays for reading the system's certificates."""
+    return httpx2.create_ssl_context(trust_env=False) if scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +64,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     def _transport_for(self, url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
         origin = url.scheme, url.raw_host, port_of(url)
         if origin not in self._dialled:
-            self._dialled[origin] = httpx2.AsyncHTTPTransport(verify=self._tls or _system_trust(), trust_env=False)
+            tls = self._tls or _tls_context(url.scheme)
+            self._dialled[origin] = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
         return self._dialled[origin]
 
     async def aclose(self) -> None:

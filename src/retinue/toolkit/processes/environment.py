@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -44,7 +45,6 @@ _DANGEROUS_NAMES = r"""
     .*PROXY .*INDEX_URL .*_REGISTRY .*_CA_BUNDLE .*PATH .*PAGER .*EDITOR .*BROWSER
     RETINUE_.* OPENCLAW_.*
 """
-_DANGEROUS = re.compile("|".join(_DANGEROUS_NAMES.split()), re.IGNORECASE)
 
 
 def base_environment(inherited: Mapping[str, str], path_prepend: Sequence[str] = ()) -> dict[str, str]:
@@ -53,9 +53,14 @@ def base_environment(inherited: Mapping[str, str], path_prepend: Sequence[str] =
     return {**kept, "PATH": ":".join((*path_prepend, PATH)), IN_COMMAND: "exec"}
 
 
+@cache
+def _dangerous_names() -> re.Pattern[str]:
+    return re.compile("|".join(_DANGEROUS_NAMES.split()), re.IGNORECASE)
+
+
 def is_settable_variable(name: str) -> bool:
     """Return whether a skill or a call may set a variable: it must not change what programs load, run or trust."""
-    return _NAME.fullmatch(name) is not None and _DANGEROUS.fullmatch(name) is None
+    return _NAME.fullmatch(name) is not None and _dangerous_names().fullmatch(name) is None
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
