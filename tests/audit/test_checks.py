@@ -28,8 +28,7 @@ from retinue.audit.summary import is_whole
 from retinue.config.load import load_config
 from retinue.core.keys import AgentId
 from retinue.core.model import Failure
-from retinue.providers.credentials.cooldown import Cooldown
-from retinue.providers.credentials.profile_file import ProfileSummary
+from retinue.providers.auth_profiles import Cooldown, ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.storage.home_paths import HomePaths

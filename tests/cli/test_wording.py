@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.cli.formatting import count, format_path, format_span, format_value, label
+from retinue.cli.terminal import count, format_path, format_span, format_value, label
 
 
 def test_a_number_agrees_with_its_noun() -> None:

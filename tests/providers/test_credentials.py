@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from retinue.core.errors import UsageError
 from retinue.core.model import Failure, ModelFailed
-from retinue.providers.credentials.cooldown import Cooldown, next_cooldown
-from retinue.providers.credentials.pool import AuthRules, CredentialPool
-from retinue.providers.credentials.profile_file import FILE_NAME, Profile, ProfileFile
+from retinue.providers.auth_profiles import FILE_NAME, Cooldown, Profile, ProfileFile, next_cooldown
+from retinue.providers.credential_pool import AuthRules, CredentialPool
 from retinue.providers.settings import AuthSettings, CooldownSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.structs.decode import decode
@@ -237,7 +236,7 @@ def test_a_damaged_file_costs_only_itself_and_its_bytes_are_kept(
 def test_two_processes_do_not_lose_each_others_changes(home: OnDemandSubagents) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from retinue.providers.credentials.profile_file import Profile, ProfileFile\n"
+        "from retinue.providers.auth_profiles import Profile, ProfileFile\n"
         "for n in range(20): ProfileFile(Path(sys.argv[1])).add("
         "Profile(f'openai:{sys.argv[2]}{n}', 'openai', 'api_key', 'sk-00000000'))\n"
     )

@@ -19,9 +19,9 @@ from retinue.core.model import (
     ModelTextDelta,
     Price,
 )
+from retinue.providers.auth_profiles import Profile
 from retinue.providers.base import Endpoint, Provider
-from retinue.providers.credentials.pool import AuthRules, CredentialPool
-from retinue.providers.credentials.profile_file import Profile
+from retinue.providers.credential_pool import AuthRules, CredentialPool
 from retinue.providers.failover import LONG_RETRY_DELAYS, Failover
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets

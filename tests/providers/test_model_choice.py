@@ -9,8 +9,15 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.model import ModelRef
-from retinue.providers.local.servers import list_ollama_models, list_served_models
-from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.providers.model_choice import (
+    ChosenModel,
+    LocalServers,
+    discover_model,
+    known_aliases,
+    list_ollama_models,
+    list_served_models,
+    resolve_ref,
+)
 from retinue.testing.modelserver import ModelServer
 
 ALIASES = known_aliases({"Fast": "groq/openai/gpt-oss-120b"}, ["anthropic"])

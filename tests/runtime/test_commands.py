@@ -10,7 +10,7 @@ import pytest
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.providers.credentials.profile_file import Profile, ProfileFile
+from retinue.providers.auth_profiles import Profile, ProfileFile
 from retinue.providers.model_choice import LocalServers
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime

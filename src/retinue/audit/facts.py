@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
-from retinue.providers.credentials.profile_file import ProfileSummary
+from retinue.providers.auth_profiles import ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.skills.library import CheckedSkill, Discovery

@@ -167,7 +167,7 @@ async def _hear_out(runtime: Runtime, subagents: OnDemandSubagents, outbound: Ou
 
 def _choose_ask(approvals: str | None) -> Ask:
     """Choose who answers approval requests: the person at this terminal, or what the option says."""
-    from retinue.cli.approval_prompt import deny_everything, terminal_ask, wait_elsewhere
+    from retinue.cli.keyboard import deny_everything, terminal_ask, wait_elsewhere
     from retinue.core.approval import nobody_to_ask
 
     if approvals == "deny":

@@ -13,7 +13,6 @@ import click
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from retinue.cli.approval_prompt import terminal_ask
 from retinue.cli.common import (
     Command,
     Invocation,
@@ -25,9 +24,8 @@ from retinue.cli.common import (
     which_session,
 )
 from retinue.cli.connect import ConnectOptions, added_skills, open_assistant
-from retinue.cli.formatting import format_path
-from retinue.cli.keyboard import Keyboard, interruptible
-from retinue.cli.terminal import tame
+from retinue.cli.keyboard import Keyboard, interruptible, terminal_ask
+from retinue.cli.terminal import format_path, tame
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -1,4 +1,4 @@
-"""Options shared by all commands (`--home`, `--profile`, `--json`, `--quiet`) and printing of results.
+"""What all commands share: common options, printing of results, and lookup of a session by name.
 
 Declare commands with the `Group` and `Command` classes here (a group's own decorators do), take the `Invocation`
 with `@pass_invocation`, and print through it: `show` for the result, `note` for remarks.
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
+    from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
     from retinue.security.redaction import Redactor
+    from retinue.sessions.session import Session
+    from retinue.sessions.store import SessionStore
     from retinue.storage.database import Database
     from retinue.storage.home_paths import HomePaths
 
@@ -206,6 +209,7 @@ Group.group_class = Group
 
 which_agent = click.option("--agent", "agent_id", metavar="ID", help="Agent (default: the default agent).")
 which_session = click.option("--session", metavar="KEY", help="Session (default: the agent's main session).")
+agent_of_session = click.option("--agent", metavar="ID", help="Agent of a session that is named without one.")
 
 
 def which_gateway(command: F) -> F:
@@ -247,3 +251,39 @@ def ask_is_possible() -> bool:
 def read_piped() -> str:
     """Return piped input; empty if standard input is a terminal or closed."""
     return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read()
+
+
+def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, SessionStore]:
+    """Resolve a session name; raises `UsageError` if there is no such session, and creates nothing."""
+    from retinue.core.errors import UsageError
+    from retinue.runtime.agents.workspace import open_sessions
+
+    key = home.session_key(text, agent)
+    store = open_sessions(home, key.agent)
+    found = store.find(key) if store.folder.is_dir() else None
+    print_store_notes(invocation, store)
+    if found is None:
+        raise UsageError(f"There is no session '{key}'. {_near(key, list_sessions_of(store))}")
+    return found, store
+
+
+def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
+    from difflib import get_close_matches
+
+    if not known:
+        return f"The agent '{key.agent}' has no sessions yet."
+    # The common prefix of all keys would make any two of them similar.
+    start = f"agent:{key.agent}:"
+    by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
+    near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
+    return f"Did you mean {' or '.join(near)}?" if near else f"Most recent: {', '.join([*by_name.values()][:5])}."
+
+
+def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
+    """List sessions without creating a folder for an agent that has none."""
+    return store.list() if store.folder.is_dir() else ()
+
+
+def print_store_notes(invocation: Invocation, store: SessionStore) -> None:
+    for note in store.notes:
+        invocation.note(note)

@@ -1,8 +1,9 @@
-"""`retinue gateway`: run the gateway server and control access to it."""
+"""`retinue gateway`: run the gateway server, install it as a service, and control access to it."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
-from retinue.cli.formatting import format_span, format_value, label
 from retinue.cli.gateway_access import devices, pair, token
-from retinue.cli.terminal import is_terminal
+from retinue.cli.terminal import format_span, format_value, is_terminal, label
 
 if TYPE_CHECKING:
     from retinue.storage.home_paths import HomePaths
     from retinue.storage.instance import InstanceFacts
     from retinue.wire.system import Status
+
 
 START_SECONDS = 20.0
 STOP_SECONDS = 40.0
@@ -148,7 +149,7 @@ def schema(invocation: Invocation, form: str) -> None:
 @pass_invocation
 def install(invocation: Invocation, only_print: bool) -> None:
     """Write a service file for systemd or launchd."""
-    from retinue.cli.service import service_file
+    from retinue.cli.gateway import service_file
     from retinue.storage.files import write_atomic
 
     user_home = Path(os.environ.get("HOME") or Path.home())
@@ -166,7 +167,7 @@ def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:
     """Return the running gateway of a home; start one in the background if needed."""
     import subprocess
 
-    from retinue.cli.service import gateway_command
+    from retinue.cli.gateway import gateway_command
     from retinue.core.errors import RetinueError
     from retinue.storage.files import make_private_dir
     from retinue.storage.instance import find_instance
@@ -213,3 +214,71 @@ def ask_status(home: HomePaths) -> Status | None:
         return anyio.run(ask)
     except RetinueError:
         return None
+
+
+def service_name(home: HomePaths) -> str:
+    return f"retinue-gateway-{home.profile}" if home.profile else "retinue-gateway"
+
+
+def gateway_command(home: HomePaths) -> list[str]:
+    """Return the command that runs the gateway of a home with this Python."""
+    return [sys.executable, "-m", "retinue", "gateway", "run", "--home", str(home.path)]
+
+
+def service_file(home: HomePaths, system: str, user_home: Path) -> tuple[Path, str, str]:
+    """Return the path and content of the service file, and the command that enables it."""
+    name = service_name(home)
+    if system == "darwin":
+        label = f"retinue.{name}"
+        path = user_home / "Library" / "LaunchAgents" / f"{label}.plist"
+        return path, launchd_plist(home, label), f"launchctl load -w {path}"
+    path = user_home / ".config" / "systemd" / "user" / f"{name}.service"
+    return path, systemd_unit(home), f"systemctl --user daemon-reload && systemctl --user enable --now {name}"
+
+
+def systemd_unit(home: HomePaths) -> str:
+    """Render a user unit. The gateway drains on SIGTERM, so the stop timeout is longer than the drain."""
+    command = " ".join(_quote_for_systemd(word) for word in gateway_command(home))
+    return f"""\
+[Unit]
+Description=Retinue gateway ({home.path})
+After=network-online.target
+
+[Service]
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+TimeoutStopSec=40
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def launchd_plist(home: HomePaths, label: str) -> str:
+    from xml.sax.saxutils import escape
+
+    words = "".join(f"\n    <string>{escape(word)}</string>" for word in gateway_command(home))
+    return f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key><string>{escape(label)}</string>
+  <key>ProgramArguments</key>
+  <array>{words}
+  </array>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
+  <key>ExitTimeOut</key><integer>40</integer>
+  <key>Umask</key><integer>63</integer>
+</dict>
+</plist>
+"""
+
+
+def _quote_for_systemd(word: str) -> str:
+    quoted = shlex.quote(word).replace("%", "%%")
+    return quoted.replace("$", "$$")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.formatting import count, format_value, label
-from retinue.cli.terminal import is_terminal
+from retinue.cli.terminal import count, format_value, is_terminal, label
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

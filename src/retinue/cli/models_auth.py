@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table
-from retinue.cli.formatting import format_time
+from retinue.cli.terminal import format_time
 
 if TYPE_CHECKING:
-    from retinue.providers.credentials.pool import CredentialPool
-    from retinue.providers.credentials.profile_file import ProfileSummary
+    from retinue.providers.auth_profiles import ProfileSummary
+    from retinue.providers.credential_pool import CredentialPool
     from retinue.providers.registry import Providers
     from retinue.runtime.models import ModelAccess
     from retinue.security.secrets import Secret
@@ -51,7 +51,7 @@ def add(
 ) -> None:
     """Store a key for PROVIDER; on a terminal it is asked for without echo."""
     from retinue.core.errors import UsageError
-    from retinue.providers.credentials.profile_file import Profile
+    from retinue.providers.auth_profiles import Profile
     from retinue.security.secrets import describe_secret
     from retinue.storage.auditlog import CLI
 

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.formatting import format_time
-from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, print_store_notes
+from retinue.cli.common import (
+    Group,
+    Invocation,
+    agent_of_session,
+    find_session,
+    list_sessions_of,
+    pass_invocation,
+    print_store_notes,
+    table,
+)
 from retinue.cli.sessions_maintenance import check, compact, import_sessions, prune, restore
-from retinue.cli.terminal import echo
+from retinue.cli.terminal import echo, format_time
 
 if TYPE_CHECKING:
     from retinue.sessions.entries import Header, TranscriptEntry
@@ -106,7 +113,7 @@ def _format_rows(rows: list[dict[str, Any]]) -> str:
 
 @sessions.command()
 @click.argument("key")
-@AGENT
+@agent_of_session
 @click.option(
     "--limit",
     metavar="N",
@@ -149,7 +156,7 @@ def _last_messages(entries: tuple[TranscriptEntry, ...], limit: int) -> tuple[Tr
 
 @sessions.command()
 @click.argument("key")
-@AGENT
+@agent_of_session
 @click.option("--format", "form", type=click.Choice(["md", "json"]), default="md", help="Markdown or JSON.")
 @click.option("--output", metavar="FILE", default=STDOUT, help="Output file; `-`, the default, is standard output.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -197,7 +204,7 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 
 @sessions.command()
 @click.argument("key")
-@AGENT
+@agent_of_session
 @pass_invocation
 def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     """Archive a session and start a new one under its key; its settings, such as the model, are kept."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Command, Invocation, keep_logs, pass_invocation, table
-from retinue.cli.session_lookup import AGENT, find_session
+from retinue.cli.common import Command, Invocation, agent_of_session, find_session, keep_logs, pass_invocation, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("key")
-@AGENT
+@agent_of_session
 @click.option("--focus", metavar="TEXT", default="", help="What the summary should focus on.")
 @pass_invocation
 def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> None:
@@ -63,7 +62,7 @@ async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: s
 
 @click.command(cls=Command)
 @click.argument("key")
-@AGENT
+@agent_of_session
 @click.option(
     "--to",
     "count",
@@ -154,7 +153,7 @@ def _format_imported(done: list[ImportResult], *, dry_run: bool) -> str:
 
 @click.command(cls=Command)
 @click.argument("key", required=False)
-@AGENT
+@agent_of_session
 @click.option(
     "--fix", is_flag=True, help="Fix what loses no data: permissions, index, incomplete last lines, open turns."
 )

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import asdict
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.formatting import format_value, label
+from retinue.cli.terminal import format_value, label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

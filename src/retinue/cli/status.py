@@ -1,6 +1,6 @@
-"""`retinue status`: summary of the home, whether or not the gateway runs.
+"""`retinue status` summarises the home, whether or not the gateway runs; `retinue doctor` reports problems with fixes.
 
-It must answer quickly: no database is opened for writing, no model is used, and the gateway has a short timeout.
+`status` must answer quickly: no database is opened for writing, no model is used, and the gateway has a short timeout.
 """
 
 from __future__ import annotations
@@ -11,18 +11,25 @@ import click
 
 from retinue import __version__
 from retinue.cli.common import Command, Invocation, pass_invocation, table
-from retinue.cli.formatting import count, format_span, format_time
+from retinue.cli.terminal import count, format_span, format_time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from retinue.audit.facts import Finding, GatewayFacts
     from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
     from retinue.storage.home_paths import HomePaths
     from retinue.storage.instance import InstanceFacts
 
+
 ANSWER_SECONDS = 0.5
+"""Time limit of the gateway's answer for `status`."""
+DOCTOR_ANSWER_SECONDS = 3.0
+UNUSED_DAYS = 90
+"""A token that was not used for so long is reported."""
+SIGNS = {"problem": "✗", "warning": "!", "note": "·"}
 JOBS_SHOWN = 3
 ERRORS_SHOWN = 3
 MAX_ERROR_CHARS = 200
@@ -35,7 +42,7 @@ def status(invocation: Invocation) -> None:
 
     home = load_home(invocation.home)
     data = describe_home(home)
-    invocation.show(data, lambda: _format(data))
+    invocation.show(data, lambda: _format_status(data))
 
 
 def describe_home(home: Home) -> dict[str, Any]:
@@ -153,7 +160,7 @@ def _list_errors(log: Path) -> list[dict[str, str]]:
     ]
 
 
-def _format(data: dict[str, Any]) -> str:
+def _format_status(data: dict[str, Any]) -> str:
     rows: list[tuple[object, object]] = [("retinue", data["version"]), ("home", _format_home(data))]
     rows.append(("gateway", _format_gateway(data["gateway"])))
     for agent in data["agents"]:
@@ -197,3 +204,93 @@ def _format_gateway(gateway: dict[str, Any]) -> str:
     uptime = format_span(gateway.get("uptimeSeconds", 0))
     active = count(gateway.get("sessionsActive", 0), "session")
     return f"{where}, up {uptime}, {active} active, {count(gateway.get('turnsRunning', 0), 'turn')} running"
+
+
+@click.command(cls=Command)
+@click.option("--fix", is_flag=True, help="Fix what can be fixed without losing data.")
+@click.option("--deep", is_flag=True, help="Also send a request to the models; needs the network and may cost money.")
+@pass_invocation
+def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
+    """Without --fix nothing is changed. The exit code is 1 if a problem remains."""
+    import anyio
+
+    from retinue.audit.checks import examine
+    from retinue.audit.facts import Severity
+    from retinue.runtime.home import load_home
+    from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
+
+    async def look(home: Home) -> tuple[Finding, ...]:
+        return examine(await collect_home_facts(home, see_gateway(home), deep=deep))
+
+    home = load_home(invocation.home)
+    findings = anyio.run(look, home)
+    fixed: tuple[str, ...] = ()
+    if fix and any(finding.remedies for finding in findings):
+        fixed = carry_out(home, findings)
+        findings = anyio.run(look, home)
+    problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
+    data = {
+        "ok": not problems,
+        "problems": problems,
+        "home": str(invocation.home.path),
+        "fixed": list(fixed),
+        "findings": [_describe_finding(finding) for finding in findings],
+    }
+    invocation.show(data, lambda: _format_findings(findings, fixed, problems))
+    return 1 if problems else 0
+
+
+def see_gateway(home: Home) -> GatewayFacts:
+    """Collect facts about the gateway process."""
+    from datetime import timedelta
+
+    from retinue.audit.facts import GatewayFacts
+    from retinue.audit.summary import list_idle_tokens
+    from retinue.storage.instance import find_instance, read_local_token
+
+    paths, settings = home.paths, home.config.gateway
+    instance = find_instance(paths)
+    status = ask_gateway(paths, instance, DOCTOR_ANSWER_SECONDS) if instance else None
+    now = home.clock.now()
+    return GatewayFacts(
+        instance=instance,
+        answers=status is not None,
+        problems=tuple(status["configProblems"]) if status else (),
+        port=settings.port,
+        port_taken=instance is None and _is_taken(settings.port),
+        local_token=read_local_token(paths) is not None,
+        unused_tokens=list_idle_tokens(paths, now, now - timedelta(days=UNUSED_DAYS)),
+    )
+
+
+def _is_taken(port: int) -> bool:
+    """Return whether a process accepts connections on a local port."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _describe_finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "area": finding.area,
+        "severity": str(finding.severity),
+        "what": finding.what,
+        "why": finding.why,
+        "todo": finding.todo,
+        "fixable": bool(finding.remedies),
+    }
+
+
+def _format_findings(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int) -> str:
+    lines = list(fixed)
+    for finding in findings:
+        lines.append(f"{SIGNS[finding.severity]} {finding.area}: {finding.what}")
+        lines.append(f"    {finding.why} {finding.todo}")
+        if finding.remedies:
+            lines.append("    `retinue doctor --fix` fixes this.")
+    verdict = count(problems, "problem") if problems else "No problems"
+    others = len(findings) - problems
+    remarks = f", {count(others, 'remark')}" if others else ""
+    return "\n".join([*lines, f"{verdict}{remarks}."])

@@ -1,11 +1,12 @@
-"""Terminal output: wrapped lines without control sequences."""
+"""Terminal output: wrapped lines without control sequences; formatted numbers, times and field names."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from datetime import datetime
+from typing import Any, TextIO
 
 import click
 
@@ -78,3 +79,50 @@ def _hang(line: str, columns: int) -> int:
     margin = len(line) - len(line.lstrip())
     starts = (width(line[: gap.end()]) for gap in _COLUMN.finditer(line))
     return max((start for start in starts if start <= columns * 2 // 3), default=margin)
+
+
+def count(number: int, noun: str) -> str:
+    """Format a count: `1 file`, `1,200 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def format_time(moment: datetime) -> str:
+    """Format a time in the local time zone."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def format_span(seconds: float) -> str:
+    """Format a duration with suitable precision."""
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    minutes = int(seconds) // 60
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def format_path(path: str) -> str:
+    """Format a path with `~` for the user's home folder."""
+    from pathlib import Path
+
+    own = str(Path.home())
+    return f"~{path.removeprefix(own)}" if path == own or path.startswith(f"{own}/") else path
+
+
+def label(key: str) -> str:
+    """Format a field name: `lastSync` becomes `last sync`."""
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
+
+
+def format_value(value: Any) -> str:
+    """Format the value of a field."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return "; ".join(map(format_value, value)) or "none"
+        case None:
+            return "never"
+        case {"kind": kind, "target": target}:
+            return f"{kind} {target}"
+        case datetime():
+            return format_time(value)
+    return str(value)

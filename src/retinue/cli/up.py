@@ -82,7 +82,7 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
 
 async def _ensure_model(invocation: Invocation, home: Home) -> None:
     """Print the selected model; if there is none, download the small built-in one."""
-    from retinue.cli.model_download import SMALLEST, pull_showing
+    from retinue.cli.models import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
     from retinue.runtime.open import open_runtime
 

@@ -27,10 +27,10 @@ from retinue.core.model import (
     ModelTextDelta,
 )
 from retinue.providers.adapt_request import NO_OPTIONS, RequestOptions, adapt_request, apply_options
+from retinue.providers.auth_profiles import Profile
 from retinue.providers.base import Endpoint, Provider
 from retinue.providers.catalog import cost_of
-from retinue.providers.credentials.pool import CredentialPool
-from retinue.providers.credentials.profile_file import Profile
+from retinue.providers.credential_pool import CredentialPool
 from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]

@@ -1,24 +1,23 @@
-"""Model selection: resolves the names that people write, and selects a default model."""
+"""Model selection: resolves the names that people write, and selects a default model.
+
+Without a configured model or a key, it asks the model servers on this machine (Ollama, llama.cpp) for their models.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import anyio
 from msgspec import Struct
 
-from retinue.core.errors import UsageError
+from retinue.core.errors import ModelError, UsageError
 from retinue.core.model import ModelRef
+from retinue.providers.base import Timeouts
 from retinue.providers.local.gguf import list_model_files
-from retinue.providers.local.servers import (
-    LLAMACPP_URL,
-    OLLAMA_URL,
-    Probe,
-    list_ollama_models,
-    list_served_models,
-)
-from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
+from retinue.providers.vendors import LLAMACPP_URL, OLLAMA_URL, VENDORS, canonical_provider, find_vendor
 
 BUILT_IN_ALIASES: Mapping[str, str] = {
     "opus": "anthropic/claude-opus-5-5",
@@ -31,6 +30,10 @@ BUILT_IN_ALIASES: Mapping[str, str] = {
     "gemini-flash": "google/gemini-3.8-flash",
     "gemini-flash-lite": "google/gemini-3.1-flash-lite",
 }
+PROBE_SECONDS = 0.2
+
+Probe = Callable[[str], Awaitable[tuple[str, ...] | None]]
+"""Returns the model names of the server at an address; None if no such server answers."""
 HOW_TO_CHANGE = "retinue models set <provider/model>"
 
 
@@ -45,6 +48,41 @@ class ChosenModel(Struct, frozen=True):
     """Models to try after it, instead of the agent's own fallbacks."""
     pinned: bool = False
     """Whether it was chosen for this conversation, so that no other model may answer instead."""
+
+
+async def list_ollama_models(base_url: str, seconds: float = PROBE_SECONDS) -> tuple[str, ...] | None:
+    """Return the models of an Ollama server, the most recently used first."""
+    answer = await _get(f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags", seconds)
+    return _names(answer, "models", "name")
+
+
+async def list_served_models(base_url: str, seconds: float = PROBE_SECONDS) -> tuple[str, ...] | None:
+    """Return the models of any OpenAI-compatible server."""
+    answer = await _get(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/models", seconds)
+    return _names(answer, "data", "id")
+
+
+async def _get(url: str, seconds: float) -> Any:
+    import httpx2
+
+    from retinue.providers.http_client import open_client
+
+    # Creating a client takes longer than a local server needs to answer; the time-out starts after it.
+    async with open_client(Timeouts(connect=seconds, idle=seconds)) as client:
+        with anyio.move_on_after(seconds):
+            try:
+                response = await client.get(url)
+                return response.json() if response.is_success else None
+            except (httpx2.HTTPError, OSError, ValueError, ModelError):
+                return None
+    return None
+
+
+def _names(answer: Any, field: str, name: str) -> tuple[str, ...] | None:
+    listed = answer.get(field) if isinstance(answer, dict) else None
+    if not isinstance(listed, list):
+        return None
+    return tuple(str(entry[name]) for entry in listed if isinstance(entry, dict) and entry.get(name))
 
 
 class LocalServers:

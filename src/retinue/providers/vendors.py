@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from retinue.providers.local.servers import LLAMACPP_URL, OLLAMA_URL
 from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
+
+OLLAMA_URL = "http://127.0.0.1:11434"
+LLAMACPP_URL = "http://127.0.0.1:8080"
 
 
 class Vendor(Struct, frozen=True):

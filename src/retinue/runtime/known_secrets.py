@@ -15,7 +15,7 @@ from retinue.config.secret_keys import is_secret
 from retinue.core.errors import ConfigError
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelRequest
-from retinue.providers.credentials.profile_file import ProfileFile
+from retinue.providers.auth_profiles import ProfileFile
 from retinue.security.redaction import Redact, Redactor, redact_data, texts_in_data
 from retinue.security.secret_sources import read_secret_file
 from retinue.security.secrets import EnvSecret, FileSecret

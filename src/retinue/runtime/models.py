@@ -15,7 +15,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId
 from retinue.core.messages import AssistantMessage, said
 from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelFinished, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.adapt_request import RequestOptions
-from retinue.providers.credentials.pool import AuthRules, CredentialPool
+from retinue.providers.credential_pool import AuthRules, CredentialPool
 from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback, Sleep
 from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.registry import ADAPTERS, Providers

@@ -20,7 +20,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
-from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, post_stream, read_pieces
+from retinue.providers.apis.openai_chat import EFFORTS, cache_fields, is_openai, post_stream, read_pieces
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_json, whole_number

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.model import Failure, ModelFailed
-from retinue.providers.base import Credential
-from retinue.providers.credentials.cooldown import next_cooldown
-from retinue.providers.credentials.profile_file import (
+from retinue.providers.auth_profiles import (
     Origin,
     Profile,
     ProfileFile,
     ProfileSummary,
     ProfileUsage,
+    next_cooldown,
     summarise,
 )
+from retinue.providers.base import Credential
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.security.secrets import EnvSecret, Secrets

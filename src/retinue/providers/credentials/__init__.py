@@ -1,1 +1,0 @@
-"""Credentials for providers: the profile file, the order of use, and cooldowns after failures."""
