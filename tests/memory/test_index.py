@@ -323,6 +323,21 @@ async def test_a_damaged_database_is_made_again(
     assert (await index.status()).totals.files == 60
 
 
+async def test_an_index_of_another_version_is_filled_again_from_the_notes(
+    open_index: OpenIndex, write: WriteNote, tmp_path: Path
+) -> None:
+    write("memory/a.md", "pelicans")
+    first = open_index()
+    assert len((await first.search("pelicans")).hits) == 1
+    first.store.close()
+    for version in (99, 0):
+        with closing(sqlite3.connect(tmp_path / "index.sqlite")) as base, base:
+            base.execute(f"PRAGMA user_version = {version}")
+        for index in (open_index(), first):
+            assert [hit.path for hit in (await index.search("pelicans")).hits] == ["memory/a.md"]
+            index.store.close()
+
+
 DAMAGES = [
     "DROP TABLE chunk_vectors",
     "DROP TABLE chunks_fts",

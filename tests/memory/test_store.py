@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 
@@ -13,18 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import Trust
+from retinue.core.errors import StorageError
 from retinue.memory.embedding import normalise
 from retinue.memory.store.protocol import (
     FileRecord,
+    IndexDamaged,
     IndexIdentity,
     IndexStore,
-    IndexTooNew,
     IndexTotals,
+    IndexUnusable,
     NewChunk,
     Vector,
 )
+from retinue.memory.store.schema import SCHEMA_VERSION, translated_errors
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.memory.store.vectors import SignTable, _closest, encode_lines, line_cosines, sign_bits
+from retinue.storage.files import DiskFull, NoPermission, ReadOnly
 
 IDENTITY = IndexIdentity("test", "words", "", 400, 80)
 
@@ -222,16 +227,69 @@ def test_a_file_that_is_no_database_is_made_anew(tmp_path: Path, damage: bytes) 
     store.close()
 
 
-def test_an_index_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1, 99])
+def test_an_index_of_another_version_is_created_again(tmp_path: Path, version: int) -> None:
     path = tmp_path / "index.sqlite"
-    SqliteStore(path).close()
-    with sqlite3.connect(path) as base:
+    store = SqliteStore(path)
+    store.put([(record("a.md"), [chunk("x")])])
+    store.close()
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("DROP TABLE chunk_pairs")
+        base.execute(f"PRAGMA user_version = {version}")
+    store = SqliteStore(path)
+    assert store.files() == {}
+    store.put([(record("b.md"), [chunk("y")])])
+    store.close()
+    with closing(sqlite3.connect(path)) as base:
+        assert base.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+def test_an_index_that_another_version_replaced_is_reported_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    store = SqliteStore(path)
+    store.close()
+    with closing(sqlite3.connect(path)) as base, base:
         base.execute("PRAGMA user_version = 99")
-    base.close()
+    with pytest.raises(IndexDamaged, match="has version 99 instead of"):
+        store.files()
+
+
+@pytest.mark.parametrize("version", [0, 7])
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "index.sqlite"
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("CREATE TABLE accounts (name TEXT)")
+        base.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    with pytest.raises(IndexTooNew, match="newer version"):
+    with pytest.raises(IndexUnusable, match="another program"):
         SqliteStore(path)
     assert path.read_bytes() == before
+
+
+ERRORS: list[tuple[int, type[StorageError], str]] = [
+    (sqlite3.SQLITE_FULL, DiskFull, "disk is full"),
+    (sqlite3.SQLITE_IOERR_WRITE, DiskFull, "could not be written"),
+    (sqlite3.SQLITE_READONLY_DBMOVED, ReadOnly, "read-only"),
+    (sqlite3.SQLITE_CANTOPEN, NoPermission, "cannot be opened"),
+    (sqlite3.SQLITE_CORRUPT_VTAB, IndexDamaged, "damaged"),
+    (sqlite3.SQLITE_NOTADB, IndexDamaged, "not a database"),
+    (sqlite3.SQLITE_ERROR, IndexDamaged, "lacks a table"),
+    (sqlite3.SQLITE_BUSY_SNAPSHOT, IndexUnusable, "locked"),
+    (sqlite3.SQLITE_LOCKED, IndexUnusable, "locked"),
+    (sqlite3.SQLITE_NOMEM, IndexUnusable, "out of memory"),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "words"), ERRORS)
+def test_an_error_of_sqlite_is_classified_by_its_code(
+    tmp_path: Path, code: int, kind: type[StorageError], words: str
+) -> None:
+    error = sqlite3.OperationalError("out of memory")
+    error.sqlite_errorcode = code
+    with pytest.raises(kind, match=words) as raised, translated_errors(tmp_path / "index.sqlite"):
+        raise error
+    assert type(raised.value) is kind
 
 
 def test_a_link_in_the_place_of_the_database_is_not_followed(tmp_path: Path) -> None:

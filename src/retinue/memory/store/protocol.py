@@ -35,10 +35,6 @@ class IndexDamaged(IndexUnusable):
     """The database is corrupt or of another version; all of it can be rebuilt from the notes."""
 
 
-class IndexTooNew(IndexUnusable):
-    """A newer version of Retinue wrote the database."""
-
-
 class IndexIdentity(Struct, frozen=True):
     """The model and chunking of an index; if they differ from the configuration, the index is rebuilt."""
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.memory.store.protocol import IndexDamaged, IndexTooNew, IndexUnusable
+from retinue.core.errors import StorageError
+from retinue.memory.store.protocol import IndexDamaged, IndexUnusable
 from retinue.storage.files import DiskFull, NoPermission, ReadOnly
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
@@ -97,21 +98,22 @@ CREATE TRIGGER pairs_removed AFTER DELETE ON chunk_pairs BEGIN
 END;
 """.replace("TOKENIZER", TOKENIZER)
 
+
 _REBUILD = "Run `retinue memory index --force` to rebuild it"
-_MEANINGS: tuple[tuple[str, type[IndexUnusable] | type[DiskFull] | type[ReadOnly] | type[NoPermission], str], ...] = (
-    ("disk is full", DiskFull, "could not grow: the disk is full. Free some space and try again"),
-    ("disk I/O error", DiskFull, "could not be written. Check the disk's free space and health"),
-    ("readonly database", ReadOnly, "is read-only. Make it writable or set another `store.path`"),
-    ("unable to open", NoPermission, "cannot be opened. Check its owner and permissions"),
-    ("malformed", IndexDamaged, f"is damaged. {_REBUILD}"),
-    ("not a database", IndexDamaged, f"is not a database. {_REBUILD}"),
-    ("no such table", IndexDamaged, f"lacks a table. {_REBUILD}"),
-    ("no such fts5 table", IndexDamaged, f"lacks a table. {_REBUILD}"),
-    ("no such column", IndexDamaged, f"lacks a column. {_REBUILD}"),
-    ("vtable constructor failed", IndexDamaged, f"is damaged. {_REBUILD}"),
-    ("fts5: ", IndexDamaged, f"is damaged. {_REBUILD}"),
-    ("locked", IndexUnusable, "is locked by another process. Try again in a moment"),
-)
+_MEANINGS: dict[int, tuple[type[StorageError], str]] = {
+    sqlite3.SQLITE_FULL: (DiskFull, "could not grow: the disk is full. Free some space and try again"),
+    sqlite3.SQLITE_IOERR: (DiskFull, "could not be written. Check the disk's free space and health"),
+    sqlite3.SQLITE_READONLY: (ReadOnly, "is read-only. Make it writable or set another `store.path`"),
+    sqlite3.SQLITE_CANTOPEN: (NoPermission, "cannot be opened. Check its owner and permissions"),
+    sqlite3.SQLITE_CORRUPT: (IndexDamaged, f"is damaged. {_REBUILD}"),
+    sqlite3.SQLITE_NOTADB: (IndexDamaged, f"is not a database. {_REBUILD}"),
+    # The statements are fixed, so a generic error means that a table or column is missing or damaged.
+    sqlite3.SQLITE_ERROR: (IndexDamaged, f"lacks a table or column. {_REBUILD}"),
+    sqlite3.SQLITE_BUSY: (IndexUnusable, "is locked by another process. Try again in a moment"),
+    sqlite3.SQLITE_LOCKED: (IndexUnusable, "is locked by another process. Try again in a moment"),
+}
+_PRIMARY_CODE = 0xFF
+"""The low byte of an error code of SQLite is its kind, the rest a detail."""
 
 
 @contextmanager
@@ -120,12 +122,12 @@ def translated_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+        # Errors of the Python module itself, such as a closed connection, have no code.
+        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+        if code == sqlite3.SQLITE_INTERRUPT:
             raise TimeoutError("the search took too long") from error
-        for words, kind, meaning in _MEANINGS:
-            if words in str(error):
-                raise kind(f"The memory index {path} {meaning}.") from error
-        raise IndexUnusable(f"The memory index {path} cannot be used: {error}.") from error
+        kind, meaning = _MEANINGS.get(code, (IndexUnusable, f"cannot be used: {error}"))
+        raise kind(f"The memory index {path} {meaning}.") from error
 
 
 @contextmanager
@@ -158,28 +160,38 @@ def open_connection(path: Path) -> sqlite3.Connection:
 
 
 def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> None:
-    """Create the tables if there are none; raise `IndexTooNew` for a newer schema. `epoch` identifies this database."""
+    """Create the tables in an empty database. `epoch` identifies this database.
+
+    Raise `IndexDamaged` for an index of another version, because it can be rebuilt, and `IndexUnusable` for the
+    database of another program, which must not be deleted.
+    """
     with translated_errors(path):
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == SCHEMA_VERSION:
+        if _read_version(connection) == SCHEMA_VERSION:
             return
-        if version > SCHEMA_VERSION:
-            raise IndexTooNew(
-                f"The memory index {path} was written by a newer version of Retinue. Update Retinue, or delete the "
-                "file; it is rebuilt from the notes."
-            )
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            version = _read_version(connection)
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if not tables:
                 # Not `executescript`, which commits first: two processes may get here at the same time.
                 for statement in _statements(SCHEMA):
                     connection.execute(statement)
                 connection.execute("INSERT INTO meta VALUES ('epoch', ?), ('revision', '0')", (epoch,))
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif not {"embedding_cache", "chunks_fts"} <= tables:
+                raise IndexUnusable(f"{path} is the database of another program. Set another `store.path`.")
+            elif version != SCHEMA_VERSION:
+                raise IndexDamaged(
+                    f"The memory index {path} has version {version} instead of {SCHEMA_VERSION}. {_REBUILD}."
+                )
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+
+def _read_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -40,7 +41,9 @@ from retinue.memory.store.view import (
 )
 from retinue.storage.files import make_private_dir
 
-_STEPS_BETWEEN_LOOKS_AT_THE_CLOCK = 4_000
+log = logging.getLogger(__name__)
+
+_STEPS_BETWEEN_CLOCK_CHECKS = 4_000
 _WAIT_FOR_WRITER_SECONDS = 600.0
 _POLL_SECONDS = 0.05
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
@@ -59,7 +62,8 @@ class SqliteStore:
         try:
             with self._connection():
                 pass
-        except IndexDamaged:
+        except IndexDamaged as damage:
+            log.warning("The memory index is created again and filled from the notes: %s", damage)
             self.reset()
 
     @property
@@ -71,7 +75,7 @@ class SqliteStore:
     def reading(self, deadline: float | None = None) -> Iterator[SqliteView]:
         with self._connection() as base:
             if deadline is not None:
-                base.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS_AT_THE_CLOCK)
+                base.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CLOCK_CHECKS)
             base.execute("BEGIN")
             try:
                 notes = dict(base.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'revision', 'vectors')"))
