@@ -22,10 +22,13 @@ from msgspec.structs import fields
 
 from retinue.automation.jobs import Job, decode_job, encode_job
 from retinue.automation.webhooks import WebhookDelivery, decode_delivery, encode_delivery
+from retinue.context.prompt.report import PromptReport
 from retinue.core.clock import EPOCH
+from retinue.core.codec import from_plain, to_plain
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
-from retinue.core.keys import AgentId, SessionKey
+from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
+from retinue.core.model import ModelRef
 from retinue.dispatch.envelope_codec import (
     decode_inbound,
     decode_origin,
@@ -36,7 +39,12 @@ from retinue.dispatch.envelope_codec import (
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
 from retinue.dispatch.subagents import Child, decode_child, encode_child
+from retinue.sessions.entries import Body, EntryId, Header, TranscriptEntry, Unknown
+from retinue.sessions.index import decode_index, encode_row
+from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.sessions.jsonl.message_codec import decode_message, encode_message
+from retinue.sessions.session import Session
+from retinue.sessions.usage import UsageRecord, decode_record, encode_record
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
 JSON_VALUES = st.recursive(
@@ -51,6 +59,8 @@ KEYS = st.sampled_from(
         SessionKey.parse("hook:mail", default_agent=AgentId("research")),
     )
 )
+
+NAMES = TEXTS.filter(bool)
 
 # The readers count a negative number of tokens, and a cost that is no finite amount, as nothing.
 USAGES = st.builds(Usage, *[st.integers(0, 2**40)] * 4, cost=st.floats(0, 1e9))
@@ -67,6 +77,12 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: DURATIONS,
     SessionKey: KEYS,
     Usage: USAGES,
+    # Ids of sessions are names of files, those of entries and the names of models are not empty.
+    SessionId: st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True).map(SessionId),
+    EntryId: NAMES.map(EntryId),
+    ModelRef: st.builds(ModelRef, NAMES, NAMES),
+    # The settings of a session.
+    tuple[tuple[str, str], ...]: st.dictionaries(TEXTS, TEXTS, max_size=3).map(lambda named: tuple(named.items())),
 }
 
 
@@ -91,6 +107,22 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     assert issubclass(hint, Struct), hint
     hints = get_type_hints(hint)
     return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in fields(hint)})
+
+
+def is_writable(value: Any) -> bool:
+    """Whether a transcript accepts a value: it contains no number that JSON does not have."""
+    if isinstance(value, Struct):
+        return not isinstance(value, Unknown) and all(
+            is_writable(getattr(value, field.name)) for field in fields(value)
+        )
+    if isinstance(value, Mapping):
+        return all(map(is_writable, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_writable, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+PLAIN[Body] = st.one_of(*(values_of(kind) for kind in get_args(Body) if kind is not Unknown)).filter(is_writable)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -123,6 +155,11 @@ BORDERS: dict[type[Struct], Callable[[Any], Any]] = {
     UserMessage: lambda value: decode_message(through_json(encode_message(value))),
     AssistantMessage: lambda value: decode_message(through_json(encode_message(value))),
     ToolResult: lambda value: decode_message(through_json(encode_message(value))),
+    Header: lambda value: decode_line(encode_line(value)),
+    TranscriptEntry: lambda value: decode_line(encode_line(value)),
+    Session: lambda value: decode_index(f"{{{encode_row(value)}}}".encode())[value.key],
+    UsageRecord: lambda value: decode_record(encode_record(value)),
+    PromptReport: lambda value: from_plain(through_json(to_plain(value)), PromptReport),
 }
 """Values that are stored, each with what encodes and decodes it."""
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.messages import Trust
 from retinue.core.errors import StorageError
+from retinue.core.messages import Trust
 from retinue.memory.embedding import normalise
 from retinue.memory.store.protocol import (
     FileRecord,

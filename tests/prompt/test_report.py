@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from retinue.context.prompt.build import build_system_prompt, build_turn_block
 from retinue.context.prompt.inputs import ContextFile, RecalledPassage, StableInputs, TurnInputs
 from retinue.context.prompt.report import CacheMove, PromptReport, diff_reports, report_prompt
+from retinue.core.codec import from_plain, to_plain
 from retinue.core.model import ToolSpec
 from tests.prompt.scenarios import SCENARIOS, SESSION, STABLE
 
@@ -34,15 +35,15 @@ def test_a_report_adds_up_to_what_is_sent() -> None:
 def test_files_tell_how_much_of_them_was_injected() -> None:
     cut = ContextFile("MEMORY.md", "short text\n", "MEMORY.md", raw_chars=24_310, truncated=True)
     empty = ContextFile("notes/TOOLS.md", "", "TOOLS.md")
-    rows = report(replace(STABLE, files=(cut, empty))).to_json()["files"]
-    assert rows == [
+    rows = to_plain(report(replace(STABLE, files=(cut, empty))))["files"]
+    assert list(rows) == [
         {"name": "MEMORY.md", "path": "MEMORY.md", "raw": 24_310, "injected": 10, "truncated": True},
         {"name": "TOOLS.md", "path": "notes/TOOLS.md", "raw": 0, "injected": 0, "truncated": False},
     ]
 
 
 def test_skills_and_tools_are_measured_one_by_one() -> None:
-    found = report(replace(STABLE, skills=STABLE.skills.replace("weather<", "a &amp; b<"))).to_json()
+    found = to_plain(report(replace(STABLE, skills=STABLE.skills.replace("weather<", "a &amp; b<"))))
     assert [skill["name"] for skill in found["skills"]] == ["a & b", "meeting-notes"]
     assert sum(skill["chars"] for skill in found["skills"]) < len(STABLE.skills)
     parameters = '{"type":"object","properties":{"path":{"type":"string"}}}'
@@ -52,8 +53,8 @@ def test_skills_and_tools_are_measured_one_by_one() -> None:
 
 def test_a_report_survives_json() -> None:
     found = report(STABLE, TURN)
-    assert set(found.to_json()) == {"total", "sections", "files", "skills", "tools"}
-    assert PromptReport.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert set(to_plain(found)) == {"total", "sections", "files", "skills", "tools"}
+    assert from_plain(json.loads(json.dumps(to_plain(found))), PromptReport) == found
 
 
 def test_equal_prompts_do_not_differ() -> None:

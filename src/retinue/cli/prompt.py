@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.core.codec import from_plain, load_json, to_plain
 
 if TYPE_CHECKING:
     from retinue.context.prompt.report import PromptReport, ReportDiff
@@ -67,7 +67,7 @@ def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | N
     """Show the size of each section, file, skill and tool."""
     built, tools = _build(invocation, agent, session, mode)
     report = _measure(built, tools)
-    invocation.show(report.to_json(), lambda: _format_sizes(report))
+    invocation.show(to_plain(report), lambda: _format_sizes(report))
 
 
 @prompt.command()
@@ -145,8 +145,8 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
         built, tools = _build(invocation, None, None if text == "." else text, "full")
         return _measure(built, tools)
     try:
-        return PromptReport.from_json(json.loads(path.read_text("utf-8")))
-    except (ValueError, KeyError, TypeError) as error:
+        return from_plain(load_json(path.read_text("utf-8")), PromptReport)
+    except ValueError as error:
         raise UsageError(
             f"{text} is not a report of prompt sizes ({error}). Make one with `retinue prompt sizes --json > FILE`."
         ) from error

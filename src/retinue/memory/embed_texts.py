@@ -6,7 +6,6 @@ batches, so that nothing is paid for twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
@@ -14,8 +13,8 @@ from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
+import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -124,14 +123,13 @@ def next_pause(pause: float) -> float:
 def read_pending_batches(store: IndexStore, who: str) -> list[PendingBatch]:
     """Return the running batches of an embedder."""
     try:
-        found = json.loads(store.get_meta(_META_KEY) or "{}").get(who, [])
-        return [PendingBatch(str(row["id"]), int(row["count"]), str(row["at"])) for row in found]
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return msgspec.json.decode(store.get_meta(_META_KEY) or "{}", type=dict[str, list[PendingBatch]]).get(who, [])
+    except ValueError:
         return []
 
 
 def write_pending_batches(stores: Sequence[IndexStore], who: str, batches: Sequence[PendingBatch]) -> None:
-    text = json.dumps({who: [asdict(pending) for pending in batches]} if batches else {})
+    text = msgspec.json.encode({who: batches} if batches else {}).decode()
     for store in stores:
         store.set_meta(_META_KEY, text)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from retinue.core.errors import StorageError
 from retinue.memory.notes import NoteProblem
 from retinue.memory.settings import SyncSessions
-from retinue.storage.files import EntryKind, NotThere, Root
+from retinue.storage.files import EntryKind, Root
 
 SETTLED = timedelta(minutes=5)
 _STATE = "exports.json"
@@ -86,17 +85,13 @@ def export_sessions(
         if entry.kind is EntryKind.FILE and entry.name.endswith(".md") and entry.name.removesuffix(".md") not in live:
             folder.remove(entry.name)
     if live != state:
-        text = json.dumps({session: asdict(exported) for session, exported in live.items()})
-        folder.write(_STATE, text.encode())
+        folder.write(_STATE, msgspec.json.encode(live))
     return problems
 
 
 def _read_state(folder: Root) -> dict[str, _Exported]:
     try:
-        found = json.loads(folder.read(_STATE, max_bytes=_MAX_STATE_BYTES).data)
-        return {str(session): _Exported(int(row["size"]), int(row["messages"])) for session, row in found.items()}
-    except NotThere:
-        return {}
-    except (StorageError, ValueError, TypeError, KeyError, AttributeError):
+        return msgspec.json.decode(folder.read(_STATE, max_bytes=_MAX_STATE_BYTES).data, type=dict[str, _Exported])
+    except (StorageError, ValueError):
         # The state is derived: without it every session is exported again.
         return {}

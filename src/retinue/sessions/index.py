@@ -19,6 +19,7 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.codec import from_plain, load_json, to_plain
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import Usage
@@ -35,23 +36,52 @@ from retinue.storage.files.errors import explained
 INDEX_NAME = "sessions.json"
 CHECK = "check"
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+"""A session id is used as a file name."""
 
 Rows = dict[SessionKey, Session]
+
+
+class _Row(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A row as it is stored, under the names of OpenClaw; times are milliseconds."""
+
+    session_id: SessionId
+    agent_id: AgentId
+    updated_at: int
+    session_started_at: int
+    last_interaction_at: int | None = None
+    session_file: str | None = None
+    chat_type: str | None = None
+    channel: str | None = None
+    provider_override: str | None = None
+    model_override: str | None = None
+    thinking_level: ReasoningEffort | None = None
+    settings: dict[str, str] | None = None
+    parent_session: str | None = None
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int | None = None
+    cache_read: int
+    cache_write: int
+    cost: float
+    context_tokens: int
+    message_count: int
+    compaction_count: int
+    size: int
 
 
 def read_index(path: Path) -> Rows | None:
     """Return the rows, or None if there is no index; raise `ValueError` or `StorageError` if it cannot be used."""
     try:
         with open_regular(path) as descriptor:
-            data = json.loads(os.read(descriptor, os.fstat(descriptor).st_size + 1))
+            return decode_index(os.read(descriptor, os.fstat(descriptor).st_size + 1))
     except NotThere:
         return None
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(data, dict):
-        raise ValueError("not a JSON object")
-    rows = [_decode_row(key, _check_row(key, row)) for key, row in data.items()]
+
+
+def decode_index(text: bytes) -> Rows:
+    """Decode the rows of an index; raise `ValueError` if one cannot be used."""
+    rows = [_decode_row(key, _check_row(key, row)) for key, row in load_json(text).items()]
     return {row.key: row for row in rows}
 
 
@@ -72,7 +102,7 @@ class IndexWriter:
 
     def _line(self, row: Session) -> str:
         kept = self._lines.get(row.id)
-        return kept[1] if kept is not None and kept[0] is row else _encode_line(row)
+        return kept[1] if kept is not None and kept[0] is row else encode_row(row)
 
 
 def move_aside(path: Path) -> Path:
@@ -85,8 +115,9 @@ def move_aside(path: Path) -> Path:
     return aside
 
 
-def _encode_line(session: Session) -> str:
-    key, row = json.dumps(session.key.text), json.dumps(_encode_row(session))
+def encode_row(session: Session) -> str:
+    """Encode a session as a line of the index: its key, and its row with a checksum."""
+    key, row = json.dumps(session.key.text), json.dumps(to_plain(_make_row(session)))
     return f'{key}: {row[:-1]}, "{CHECK}": "{_checksum(key, row)}"}}'
 
 
@@ -104,75 +135,59 @@ def _checksum(key: str, row: str) -> str:
     return f"{crc32(f'[{key}, {row}]'.encode()):08x}"
 
 
-def _encode_row(session: Session) -> dict[str, Any]:
-    usage = session.usage
-    row: dict[str, Any] = {
-        "sessionId": session.id,
-        "agentId": session.key.agent,
-        "updatedAt": _milliseconds(session.updated_at),
-        "sessionStartedAt": _milliseconds(session.started_at),
-        "lastInteractionAt": _milliseconds(session.last_interaction_at) if session.last_interaction_at else None,
-        "sessionFile": f"{session.id}.jsonl",
-        "chatType": session.chat_type,
-        "channel": session.key.channel,
-        "providerOverride": session.model.provider if session.model else None,
-        "modelOverride": session.model.model if session.model else None,
-        "thinkingLevel": session.thinking.value if session.thinking else None,
-        "settings": dict(session.settings) or None,
-        "parentSession": session.parent,
-        "inputTokens": usage.input,
-        "outputTokens": usage.output,
-        "totalTokens": usage.total,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "cost": usage.cost,
-        "contextTokens": session.context_tokens,
-        "messageCount": session.messages,
-        "compactionCount": session.compactions,
-        "size": session.size,
-    }
-    return {name: value for name, value in row.items() if value is not None}
-
-
-def _decode_row(key: str, row: Mapping[str, Any]) -> Session:
-    last = row.get("lastInteractionAt")
-    provider, model, level = row.get("providerOverride"), row.get("modelOverride"), row.get("thinkingLevel")
-    try:
-        return Session(
-            key=SessionKey.parse(key, default_agent=AgentId(row["agentId"])),
-            id=_safe_id(row["sessionId"]),
-            started_at=parse_time(row["sessionStartedAt"]),
-            updated_at=parse_time(row["updatedAt"]),
-            last_interaction_at=parse_time(last) if last is not None else None,
-            model=ModelRef(provider, model) if provider and model else None,
-            thinking=ReasoningEffort(level) if level is not None else None,
-            settings=tuple((str(name), str(text)) for name, text in mapping_of(row.get("settings")).items()),
-            usage=_decode_usage(row),
-            context_tokens=int(row["contextTokens"]),
-            messages=int(row["messageCount"]),
-            compactions=int(row["compactionCount"]),
-            parent=row.get("parentSession"),
-            size=int(row["size"]),
-        )
-    except (KeyError, TypeError, UsageError) as error:
-        raise ValueError(f"the row of {key} cannot be read: {error}") from error
-
-
-def _safe_id(text: str) -> SessionId:
-    """Validate a session id, which is used as a file name."""
-    if not _ID.fullmatch(text):
-        raise ValueError(f"'{text}' is not a session id")
-    return SessionId(text)
-
-
-def _decode_usage(row: Mapping[str, Any]) -> Usage:
-    return Usage(
-        int(row["inputTokens"]),
-        int(row["outputTokens"]),
-        int(row["cacheRead"]),
-        int(row["cacheWrite"]),
-        float(row["cost"]),
+def _make_row(session: Session) -> _Row:
+    usage, model, heard = session.usage, session.model, session.last_interaction_at
+    return _Row(
+        session_id=session.id,
+        agent_id=session.key.agent,
+        updated_at=_milliseconds(session.updated_at),
+        session_started_at=_milliseconds(session.started_at),
+        last_interaction_at=_milliseconds(heard) if heard else None,
+        session_file=f"{session.id}{SUFFIX}",
+        chat_type=session.chat_type,
+        channel=session.key.channel,
+        provider_override=model.provider if model else None,
+        model_override=model.model if model else None,
+        thinking_level=session.thinking,
+        settings=dict(session.settings) or None,
+        parent_session=session.parent,
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        total_tokens=usage.total,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        cost=usage.cost,
+        context_tokens=session.context_tokens,
+        message_count=session.messages,
+        compaction_count=session.compactions,
+        size=session.size,
     )
+
+
+def _decode_row(key: str, data: Mapping[str, Any]) -> Session:
+    try:
+        row = from_plain(data, _Row)
+        heard, provider, model = row.last_interaction_at, row.provider_override, row.model_override
+        if not _SAFE_ID.fullmatch(row.session_id):
+            raise ValueError(f"'{row.session_id}' is not a session id")
+        return Session(
+            key=SessionKey.parse(key, default_agent=row.agent_id),
+            id=row.session_id,
+            started_at=parse_time(row.session_started_at),
+            updated_at=parse_time(row.updated_at),
+            last_interaction_at=parse_time(heard) if heard is not None else None,
+            model=ModelRef(provider, model) if provider and model else None,
+            thinking=row.thinking_level,
+            settings=tuple((row.settings or {}).items()),
+            usage=Usage(row.input_tokens, row.output_tokens, row.cache_read, row.cache_write, row.cost),
+            context_tokens=row.context_tokens,
+            messages=row.message_count,
+            compactions=row.compaction_count,
+            parent=row.parent_session,
+            size=row.size,
+        )
+    except (ValueError, UsageError) as error:
+        raise ValueError(f"the row of {key} cannot be read: {error}") from error
 
 
 def _milliseconds(moment: datetime) -> int:

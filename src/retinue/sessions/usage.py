@@ -5,21 +5,21 @@ The records are derived from the transcripts, so the folder can be deleted and i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
+from retinue.core.codec import dump_json, from_plain, load_json
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
-from retinue.sessions.jsonl.codec import format_time, parse_time
 from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, read_forward
-from retinue.sessions.jsonl.message_codec import decode_usage, mapping_of, parse_enum
+from retinue.sessions.jsonl.message_codec import parse_enum
 from retinue.sessions.session import Session
 from retinue.sessions.settings import BudgetSettings, Limit
 from retinue.storage.files import NotThere, make_private_dir, write_atomic
@@ -27,7 +27,7 @@ from retinue.storage.files import NotThere, make_private_dir, write_atomic
 K = TypeVar("K", bound=Hashable)
 
 
-class UsageRecord(Struct, frozen=True):
+class UsageRecord(Struct, frozen=True, rename="camel"):
     """The usage of one answer; `run` is its turn."""
 
     at: datetime
@@ -102,52 +102,30 @@ def _month(at: datetime) -> str:
 def _by_month(records: Iterable[UsageRecord]) -> dict[str, list[bytes]]:
     months: dict[str, list[bytes]] = {}
     for record in records:
-        months.setdefault(_month(record.at), []).append(_encode(record))
+        months.setdefault(_month(record.at), []).append(encode_record(record))
     return months
 
 
 def _read_month(path: Path) -> Iterator[UsageRecord]:
     for _, line in read_forward(path):
         try:
-            record = _decode(mapping_of(json.loads(line)))
-        except (ValueError, RecursionError, KeyError):
+            record = decode_record(line)
+        except ValueError:
             continue  # torn by a crash; the transcript still has it
         yield record
 
 
-def _encode(record: UsageRecord) -> bytes:
-    usage = record.usage
-    data: dict[str, Any] = {
-        "at": format_time(record.at),
-        "sessionId": record.session_id,
-        "entry": record.entry,
-        "session": record.session,
-        "model": record.model,
-        "source": record.source.value,
-        "run": record.run,
-        "usage": {
-            "input": usage.input,
-            "output": usage.output,
-            "cacheRead": usage.cache_read,
-            "cacheWrite": usage.cache_write,
-            "cost": usage.cost,
-        },
-    }
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+def encode_record(record: UsageRecord) -> bytes:
+    """Encode a record as a line with its newline."""
+    data = to_builtins(replace(record, at=record.at.astimezone(UTC)))
+    return dump_json(data).encode() + b"\n"
 
 
-def _decode(data: Mapping[str, Any]) -> UsageRecord:
-    run = data["run"]
-    return UsageRecord(
-        parse_time(data["at"]),
-        SessionId(str(data["sessionId"])),
-        EntryId(str(data["entry"])),
-        str(data["session"]),
-        str(data["model"]),
-        parse_enum(Source, data["source"]) or Source.OTHER,
-        RunId(str(run)) if run is not None else None,
-        decode_usage(data["usage"]),
-    )
+def decode_record(line: bytes) -> UsageRecord:
+    """Decode a line; raise `ValueError` if it is not a record. A source that is not known yet becomes `other`."""
+    data = load_json(line)
+    known = parse_enum(Source, data.get("source"))
+    return from_plain(data | {"source": known or Source.OTHER}, UsageRecord)
 
 
 class Spending(Struct, frozen=True):

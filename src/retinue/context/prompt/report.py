@@ -10,10 +10,8 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from retinue.context.prompt.build import PromptPart, SectionRecord, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
@@ -76,27 +74,6 @@ class PromptReport(Struct, frozen=True):
     files: tuple[FileSize, ...] = ()
     skills: tuple[SkillSize, ...] = ()
     tools: tuple[ToolSize, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data, as printed by `--json`."""
-        return {
-            "total": asdict(self.total),
-            "sections": [asdict(section) for section in self.sections],
-            "files": [asdict(file) for file in self.files],
-            "skills": [asdict(skill) for skill in self.skills],
-            "tools": [asdict(tool) for tool in self.tools],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PromptReport:
-        """Return the report from the data of `to_json`."""
-        return cls(
-            PromptTotal(**data["total"]),
-            tuple(SectionSize(**row) for row in data["sections"]),
-            tuple(FileSize(**row) for row in data["files"]),
-            tuple(SkillSize(**row) for row in data["skills"]),
-            tuple(ToolSize(**row) for row in data["tools"]),
-        )
 
 
 def report_prompt(

@@ -140,13 +140,14 @@ def _choose(target: CommandTarget, rest: str, *, setting: str, noun: str, allowe
 
 async def _context(target: CommandTarget, rest: str) -> Answer:
     report = await target.report()
+    data = to_plain(report)
     match rest.lower() or "list":
         case "list":
-            return Answer(_format_list(report), report.to_json())
+            return Answer(_format_list(report), data)
         case "detail":
-            return Answer(_format_detail(report), report.to_json())
+            return Answer(_format_detail(report), data)
         case "json":
-            return Answer(json.dumps(report.to_json(), ensure_ascii=False, indent=2), report.to_json())
+            return Answer(json.dumps(data, ensure_ascii=False, indent=2), data)
         case _:
             return Answer(f"Usage: {CONTEXT_USAGE}")
 

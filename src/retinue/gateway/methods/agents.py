@@ -10,6 +10,7 @@ from msgspec import convert
 
 from retinue.context.prompt.inputs import PromptMode
 from retinue.context.prompt.report import report_prompt
+from retinue.core.codec import to_plain
 from retinue.core.errors import UsageError, WorkspaceError
 from retinue.core.keys import SessionKey
 from retinue.gateway.gateway import Call
@@ -139,4 +140,4 @@ async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
     records = (*prompt.system.records, *prompt.turn.records)
-    return wire.Prompt(convert(records, list[wire.PromptSection], from_attributes=True), report.to_json())
+    return wire.Prompt(convert(records, list[wire.PromptSection], from_attributes=True), to_plain(report))

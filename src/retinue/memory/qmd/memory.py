@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from datetime import datetime
 
 import anyio
 import anyio.to_thread
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -38,6 +38,7 @@ RECALL_SECONDS = 1.0
 MAX_FAILURES = 3
 PAUSE_SECONDS = 60.0
 _SPARE = 2
+_STATE = "state.json"
 _MODES: dict[SearchMode, MatchMode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
 
 
@@ -53,6 +54,13 @@ class QmdStatus(Struct, frozen=True):
     dirty: bool
     synced_at: str | None
     problems: tuple[NoteProblem, ...]
+
+
+class _LastUpdate(Struct, frozen=True, rename="camel"):
+    """The time of the last update, None if there was none, and the number of files at that time."""
+
+    updated_at: datetime | None = None
+    files: int = 0
 
 
 class _Paused(QmdFailed):
@@ -156,7 +164,7 @@ class QmdMemory:
                 raise
             self._not_updated = None
             self._updated = self._clock.monotonic()
-            await anyio.to_thread.run_sync(self._remember, counts.files)
+            await anyio.to_thread.run_sync(self._write_last_update, counts.files)
         totals = IndexTotals(counts.files, 0, 0, 0)
         return SyncReport(totals, counts.changed, counts.removed, problems=problems, backend="qmd")
 
@@ -263,7 +271,7 @@ class QmdMemory:
             names = tuple(await self.index.collections())
         except QmdFailed as failure:
             reason = str(failure)
-        synced_at, files = await anyio.to_thread.run_sync(self._recollect)
+        last = await anyio.to_thread.run_sync(self._read_last_update)
         listing = await anyio.to_thread.run_sync(self.library.list)
         return QmdStatus(
             "builtin" if reason else "qmd",
@@ -271,9 +279,9 @@ class QmdMemory:
             version,
             self.index.mode,
             names,
-            files,
-            _has_changed(listing, synced_at, files),
-            synced_at.isoformat(timespec="seconds") if synced_at else None,
+            last.files,
+            _has_changed(listing, last),
+            last.updated_at.isoformat(timespec="seconds") if last.updated_at else None,
             listing.problems,
         )
 
@@ -286,17 +294,16 @@ class QmdMemory:
         limits = replace(rules.limits, min_score=rules.limits.min_score or own.limits.min_score)
         return replace(own, limits=limits, origins=rules.origins, sources=rules.sources)
 
-    def _remember(self, files: int) -> None:
-        state = {"updatedAt": self._clock.now().isoformat(), "files": files}
-        write_atomic(self.index.program.folders.home / "state.json", json.dumps(state).encode(), synced=False)
+    def _write_last_update(self, files: int) -> None:
+        state = _LastUpdate(self._clock.now(), files)
+        write_atomic(self.index.program.folders.home / _STATE, msgspec.json.encode(state), synced=False)
 
-    def _recollect(self) -> tuple[datetime | None, int]:
+    def _read_last_update(self) -> _LastUpdate:
         try:
-            state = json.loads((self.index.program.folders.home / "state.json").read_bytes())
-            return datetime.fromisoformat(state["updatedAt"]), int(state["files"])
-        except (OSError, ValueError, TypeError, KeyError):
+            return msgspec.json.decode((self.index.program.folders.home / _STATE).read_bytes(), type=_LastUpdate)
+        except (OSError, ValueError):
             # The state is derived: the next update writes it again.
-            return None, 0
+            return _LastUpdate()
 
 
 def make_limits(limits: QmdLimits) -> SearchLimits:
@@ -309,7 +316,8 @@ def _fallback_reason(failure: str, also: str | None) -> str:
     return f"{reason} {also}" if also else reason
 
 
-def _has_changed(listing: NoteListing, since: datetime | None, files: int) -> bool:
-    if since is None or len(listing.files) != files:
+def _has_changed(listing: NoteListing, last: _LastUpdate) -> bool:
+    if last.updated_at is None or len(listing.files) != last.files:
         return True
-    return any(file.mtime_ns > since.timestamp() * 1e9 for file in listing.files)
+    since_ns = last.updated_at.timestamp() * 1e9
+    return any(file.mtime_ns > since_ns for file in listing.files)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from msgspec.structs import asdict
+import msgspec
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.memory.store.protocol import (
@@ -35,7 +35,6 @@ from retinue.memory.store.view import (
     RevisionCache,
     SqliteView,
     read_index_identity,
-    read_json_meta,
     read_meta,
     write_meta,
 )
@@ -94,7 +93,7 @@ class SqliteStore:
 
     def adopt(self, identity: IndexIdentity) -> None:
         with self._changing() as base:
-            write_meta(base, "identity", json.dumps(asdict(identity)))
+            write_meta(base, "identity", msgspec.json.encode(identity).decode())
 
     def files(self) -> dict[str, FileRecord]:
         with self._connection() as base:
@@ -379,5 +378,5 @@ def _known_vector(base: sqlite3.Connection, embedder: tuple[str, str, str], dige
 
 
 def _embedder(base: sqlite3.Connection) -> tuple[str, str, str]:
-    identity = read_json_meta(base, "identity") or {}
-    return identity.get("provider", ""), identity.get("model", ""), identity.get("provider_key", "")
+    identity = read_index_identity(base)
+    return (identity.provider, identity.model, identity.provider_key) if identity else ("", "", "")

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct, field
 
@@ -190,11 +190,9 @@ def _chunk(row: Iterable[Any]) -> StoredChunk:
 
 
 def read_index_identity(connection: sqlite3.Connection) -> IndexIdentity | None:
-    found = read_json_meta(connection, "identity")
-    try:
-        return IndexIdentity(**found) if found else None
-    except TypeError:
-        return None
+    text = read_meta(connection, "identity")
+    with damage_reported():
+        return msgspec.json.decode(text, type=IndexIdentity) if text else None
 
 
 def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
@@ -204,10 +202,3 @@ def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
 
 def write_meta(connection: sqlite3.Connection, key: str, value: str) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
-def read_json_meta(connection: sqlite3.Connection, key: str) -> dict[str, Any] | None:
-    text = read_meta(connection, key)
-    with damage_reported():
-        found = json.loads(text) if text else None
-    return found if isinstance(found, dict) else None

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 import retinue
 from retinue.config.sections.agents import AgentSettings
 from retinue.context.prompt.report import PromptReport
+from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.memoize_last import MemoizeLast
@@ -303,7 +304,7 @@ def sent_prompts(home: Home, key: SessionKey) -> list[PromptReport]:
         return []
     _, tree = read_whole(home.paths.sessions(key.agent) / f"{session.id}.jsonl")
     return [
-        PromptReport.from_json(entry.body.data)
+        from_plain(entry.body.data, PromptReport)
         for entry in tree.path
         if isinstance(entry.body, Noted) and entry.body.kind == PROMPT_SENT
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from retinue.context.prompt.report import PromptReport, diff_reports
+from retinue.core.codec import from_plain, to_plain
 from retinue.core.keys import SessionKey
 from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.turns.plan import TurnPlan
@@ -30,7 +31,7 @@ class PromptHistory:
         moved = diff_reports(before, report).moved if before else None
         if before is not None and moved is None:
             return
-        transcript.append(Noted(PROMPT_SENT, report.to_json()))
+        transcript.append(Noted(PROMPT_SENT, to_plain(report)))
         if moved is not None:
             log.info("prompt cache invalidated: session=%s section=%s because %s", key, moved.name, moved.because)
 
@@ -49,7 +50,7 @@ def _last_report(transcript: Transcript) -> PromptReport | None:
         match entry.body:
             case Noted(kind, data) if kind == PROMPT_SENT:
                 try:
-                    return PromptReport.from_json(data)
-                except (KeyError, TypeError):
+                    return from_plain(data, PromptReport)
+                except ValueError:
                     return None
     return None
