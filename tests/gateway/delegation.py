@@ -13,7 +13,6 @@ from pathlib import Path
 
 import anyio
 
-from retinue.core.approval import nobody_to_ask
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
@@ -101,7 +100,7 @@ async def _show_nothing(event: TurnEvent) -> None:
 
 async def _ask(hall: Hall, session: SessionKey, text: str = "Find something.") -> None:
     async with hall.client() as client:
-        await client.say(Inbound(text, session), _show_nothing, nobody_to_ask)
+        await client.say(Inbound(text, session), _show_nothing, None)
 
 
 def _children(hall: Hall) -> tuple[Child, ...]:
@@ -191,7 +190,7 @@ async def crowd_a_gateway(path: Path, wanted: dict[str, int], seconds: float = 0
         )
         async with gateway_process(hall) as process:
             async with hall.client() as client:
-                await client.say(Inbound("Hello.", SessionKey.parse("agent:main:warm")), _show_nothing, nobody_to_ask)
+                await client.say(Inbound("Hello.", SessionKey.parse("agent:main:warm")), _show_nothing, None)
             before = _memory(process.process.pid, "VmRSS")
             async with anyio.create_task_group() as tasks:
                 for name in wanted:

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.client import ClientError, GatewayAddress, open_client
 from retinue.core.api import Assistant
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict, nobody_to_ask
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ApprovalAsked, TextDelta, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
@@ -44,7 +44,7 @@ async def talk(assistant: Assistant) -> None:
     notes = Notes()
     key = await assistant.session_key("ideas", None)
     assert key.text == "agent:main:ideas"
-    outbound = await assistant.say(Inbound("hi", key), notes.show, nobody_to_ask)
+    outbound = await assistant.say(Inbound("hi", key), notes.show, None)
     assert (outbound.status, outbound.text, outbound.session) == (TurnStatus.OK, "Hello.", key)
     assert isinstance(notes.events[0], Accepted)
     assert isinstance(notes.events[-1], TurnFinished)

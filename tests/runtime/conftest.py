@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec
@@ -87,7 +87,7 @@ class Stage:
         async with open_runtime(foundation) as runtime:
             yield runtime
 
-    async def ask(self, *texts: str, session: str = "main", ask: Ask = nobody_to_ask) -> list[Outbound]:
+    async def ask(self, *texts: str, session: str = "main", ask: Ask | None = None) -> list[Outbound]:
         """Say several things in one process, one after the other."""
         async with self.open() as runtime:
             key = SessionKey.parse(f"agent:main:{session}")

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 
-from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
@@ -118,7 +117,7 @@ async def serving(
             events.append(event)
 
         async with (
-            runtime.dispatcher.serving(publish, nobody_to_ask) as board,
+            runtime.dispatcher.serving(publish, None) as board,
             open_subagents(board) as subagents,
         ):
             yield Scene(runtime, board, subagents, stage, events)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import SessionKey
@@ -214,10 +214,10 @@ async def test_who_waits_for_a_turn_of_another_process_is_asked_what_it_asks(sta
     assert [event.decision.by for event in shown if isinstance(event, ApprovalGiven)] == ["the one who waits"]
 
 
-async def test_nobody_to_ask_is_denied_at_once_and_written_down(asking: Stage) -> None:
+async def test_a_request_without_a_person_is_denied_at_once_and_written_down(asking: Stage) -> None:
     async with asking.open() as runtime:
         with anyio.fail_after(60):
-            await runtime.say(Inbound("make a file", KEY), asking.emit, nobody_to_ask)
+            await runtime.say(Inbound("make a file", KEY), asking.emit, None)
     [asked, denied] = _audit(asking)
     assert (asked["who"], denied["who"]) == ("agent:main", "nobody")
     assert "touch made.txt" in asked["details"]["detail"]

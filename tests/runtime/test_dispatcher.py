@@ -37,7 +37,9 @@ class ScriptedRunner(SessionRunner):
     def rules(self) -> QueueRules:
         return QueueRules(mode=QueueMode.FOLLOWUP)
 
-    async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
+    async def answer(
+        self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask | None
+    ) -> Outbound:
         self.answered.append(inbound.text)
         if inbound.text in self.gates:
             await self.gates[inbound.text].wait()

@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound
 from retinue.runtime.open import describe_command_end, show_nothing
 from retinue.runtime.subagents.on_demand import OnDemandSubagents
@@ -29,7 +28,7 @@ ASKER = CallingSession(MAIN, owner=True)
 @asynccontextmanager
 async def housed(path: Path, model: ModelServer, *, attends_wakes: bool = False) -> AsyncIterator[OnDemandSubagents]:
     async with Stage(HomePaths(path / "home"), model).open() as runtime, anyio.create_task_group() as tasks:
-        subagents = OnDemandSubagents(runtime.dispatcher, MAIN, nobody_to_ask, tasks, attends_wakes=attends_wakes)
+        subagents = OnDemandSubagents(runtime.dispatcher, MAIN, None, tasks, attends_wakes=attends_wakes)
         await subagents.open()
         yield subagents
         tasks.cancel_scope.cancel()

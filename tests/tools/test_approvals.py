@@ -16,7 +16,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, deny_unattended
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.envelope import Source
 from retinue.core.errors import UsageError
@@ -188,7 +188,7 @@ async def test_the_first_answer_counts_and_the_second_is_told_so(stand: Stand) -
 
 
 async def test_nobody_here_and_nobody_watching_is_denied_at_once(stand: Stand) -> None:
-    decision = await stand.open().ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show)
+    decision = await stand.open().ask(REQUEST, None, HALF_AN_HOUR, stand.show)
     assert (decision.verdict, decision.by) == (Verdict.DENY, "")
     assert "no person is available" in decision.because
     assert stand.recorded() == [("approval_asked", "agent:main"), ("approval_denied", "nobody")]
@@ -196,7 +196,7 @@ async def test_nobody_here_and_nobody_watching_is_denied_at_once(stand: Stand) -
 
 async def test_a_front_end_with_nobody_behind_it_is_nobody(stand: Stand) -> None:
     async def here(request: ApprovalRequest) -> ApprovalDecision:
-        return await nobody_to_ask(request)
+        return await deny_unattended(request)
 
     decision = await stand.open().ask(REQUEST, here, HALF_AN_HOUR, stand.show)
     assert (decision.verdict, decision.by) == (Verdict.DENY, "")
@@ -214,16 +214,16 @@ async def test_somebody_who_watches_the_session_elsewhere_is_asked(stand: Stand)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(chat.attend, KEY, says(Verdict.ALLOW_ONCE), show)
             await anyio.wait_all_tasks_blocked()
-            decision = await book.ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show)
+            decision = await book.ask(REQUEST, None, HALF_AN_HOUR, stand.show)
             while len(seen) < 2:
                 await anyio.sleep(0.01)
             elsewhere = replace(REQUEST, session=OTHER)
-            denied = await book.ask(elsewhere, nobody_to_ask, HALF_AN_HOUR, stand.show)
+            denied = await book.ask(elsewhere, None, HALF_AN_HOUR, stand.show)
             tasks.cancel_scope.cancel()
     assert (decision.allowed, decision.by) == (True, "the person here")
     assert [type(event).__name__ for event in seen] == ["ApprovalAsked", "ApprovalGiven"]
     assert not denied.allowed
-    after = await book.ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show)
+    after = await book.ask(REQUEST, None, HALF_AN_HOUR, stand.show)
     assert not after.allowed
 
 
@@ -232,7 +232,7 @@ async def test_a_watcher_that_leaves_while_it_is_needed_means_denied(stand: Stan
     told: list[ApprovalDecision] = []
 
     async def call() -> None:
-        told.append(await book.ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show))
+        told.append(await book.ask(REQUEST, None, HALF_AN_HOUR, stand.show))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as watching:
@@ -573,7 +573,7 @@ async def test_a_watcher_that_was_killed_counts_no_more_and_leaves_nothing(stand
         os.kill(watcher.pid, signal.SIGKILL)
         watcher.wait()
     with anyio.fail_after(30):
-        assert not (await book.ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show)).allowed
+        assert not (await book.ask(REQUEST, None, HALF_AN_HOUR, stand.show)).allowed
     book.close()
     stand.open().prune(stand.clock.now())
     assert not list((stand.path / "presence").iterdir())

@@ -89,14 +89,13 @@ async def ask_once(
     approvals: str | None = None,
 ) -> int:
     """Run one turn, in the gateway if one runs, and print it; returns the exit code."""
-    from retinue.core.approval import nobody_to_ask
     from retinue.core.envelope import Inbound
     from retinue.core.events import TurnStatus
 
     keep_logs(invocation.home)
     ask = _choose_ask(approvals)
     printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
-    wanted = replace(wanted, asks=ask is not nobody_to_ask)
+    wanted = replace(wanted, asks=ask is not None)
     async with open_assistant(invocation, wanted) as (assistant, runtime):
         key = await assistant.session_key(question.session, question.agent)
         inbound = Inbound(question.text, key, model=question.model)
@@ -111,7 +110,7 @@ async def ask_once(
     return 0 if outbound.status is TurnStatus.OK else 1
 
 
-async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
+async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: Ask | None) -> Outbound:
     """Answer one message; Ctrl-C stops the turn, as in a chat."""
     import anyio
 
@@ -127,7 +126,7 @@ async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: A
     return outbound
 
 
-async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
+async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: Ask | None) -> Outbound:
     """Run one turn in this process and wait until its sub-agents have ended."""
     import anyio
 
@@ -165,15 +164,14 @@ async def _hear_out(runtime: Runtime, subagents: OnDemandSubagents, outbound: Ou
         await runtime.confirm(answer.run)
 
 
-def _choose_ask(approvals: str | None) -> Ask:
+def _choose_ask(approvals: str | None) -> Ask | None:
     """Choose who answers approval requests: the person at this terminal, or what the option says."""
     from retinue.cli.keyboard import deny_everything, terminal_ask, wait_elsewhere
-    from retinue.core.approval import nobody_to_ask
 
     if approvals == "deny":
         return deny_everything
     here = terminal_ask()
-    return wait_elsewhere if approvals == "wait" and here is nobody_to_ask else here
+    return wait_elsewhere if approvals == "wait" and here is None else here
 
 
 class _Printer:

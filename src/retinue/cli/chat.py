@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from retinue.runtime.open import Runtime
     from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
-    Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
+    Say = Callable[[Emit, Ask | None], Awaitable[Outbound | None]]
 
 TINY_MODEL = (
     "This is a tiny model that runs inside Retinue. It only shows that the setup works: it knows little and "

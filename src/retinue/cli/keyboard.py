@@ -13,7 +13,7 @@ import anyio
 import click
 
 from retinue.cli.common import ask_is_possible
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -100,13 +100,13 @@ class _Stopped(Exception):
     """The person pressed Ctrl-C instead of answering."""
 
 
-def terminal_ask(keyboard: Keyboard | None = None, interrupt: Callable[[], object] | None = None) -> Ask:
-    """The `Ask` of this process: a prompt on the terminal, or deny if there is none.
+def terminal_ask(keyboard: Keyboard | None = None, interrupt: Callable[[], object] | None = None) -> Ask | None:
+    """Return a prompt on the terminal of this process; None if it has none.
 
     A terminal in which an agent's command runs belongs to the agent, which must not approve its own requests.
     """
     if not ask_is_possible() or "RETINUE_SHELL" in os.environ:
-        return nobody_to_ask
+        return None
     return TerminalAsk(keyboard or Keyboard(), interrupt or (lambda: signal.raise_signal(signal.SIGINT)))
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from retinue.client.link import ClientError, GatewayAddress, GatewayLink, LinkLost
 from retinue.core.api import Display, Greeting, Missed
-from retinue.core.approval import ApprovalRequest, Ask, nobody_to_ask
+from retinue.core.approval import ApprovalRequest, Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError, UsageError
@@ -94,7 +94,7 @@ class Client:
             raise UsageError(str(error)) from error
         return SessionKey.parse(found.key, default_agent=AgentId(found.agent))
 
-    async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
+    async def say(self, inbound: Inbound, show: Emit, ask: Ask | None = None) -> Outbound:
         """Send a message and show the events until it is answered."""
         async with self.following(inbound.session) as news:
             said = messages.Say(
@@ -125,7 +125,7 @@ class Client:
             self._own.discard(run)
             return _settle(outcome[0], ends, inbound.session)
 
-    async def attend(self, session: SessionKey, show: Emit, ask: Ask) -> None:
+    async def attend(self, session: SessionKey, show: Emit, ask: Ask | None) -> None:
         """Show the turns of a session that others started, with their approval requests, until cancelled."""
         async with self.following(session) as news:
             await self._show_news(self._own.isdisjoint, news, show, ask)
@@ -151,7 +151,7 @@ class Client:
         concerns: Callable[[tuple[RunId, ...]], bool],
         news: asyncio.Queue[TurnNews | str],
         show: Emit,
-        ask: Ask,
+        ask: Ask | None,
     ) -> None:
         """Show the events of some runs until the answer arrives; the gateway sends all events before it."""
         asked: dict[str, anyio.CancelScope] = {}
@@ -165,7 +165,7 @@ class Client:
                 if not concerns(runs):
                     continue
                 match event:
-                    case ApprovalAsked(request) if ask is not nobody_to_ask and request.id not in asked:
+                    case ApprovalAsked(request) if ask is not None and request.id not in asked:
                         asked[request.id] = anyio.CancelScope()
                         tasks.start_soon(self._ask, request, ask, asked[request.id])
                     case ApprovalGiven(request, _) if request.id in asked:

@@ -50,7 +50,7 @@ class Assistant(Protocol):
         """Return the session that a person named; raise `UsageError` if its agent does not exist."""
         ...
 
-    async def say(self, inbound: Inbound, show: Emit, ask: Ask) -> Outbound:
+    async def say(self, inbound: Inbound, show: Emit, ask: Ask | None) -> Outbound:
         """Answer a message. `show` receives the events of the turn, `ask` decides approval requests."""
         ...
 

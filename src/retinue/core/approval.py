@@ -56,9 +56,12 @@ class ApprovalDecision(Struct, frozen=True):
 
 
 Ask = Callable[[ApprovalRequest], Awaitable[ApprovalDecision]]
-"""Asks a person; denies if no person can be asked. It is cancelled if the request is decided elsewhere first."""
+"""Asks a person. It is cancelled if the request is decided elsewhere first.
+
+Code that passes requests on takes `Ask | None`; None means that no person can be asked in this process.
+"""
 
 
-async def nobody_to_ask(request: ApprovalRequest) -> ApprovalDecision:
-    """Deny a request: the `Ask` of a run without a person."""
+async def deny_unattended(request: ApprovalRequest) -> ApprovalDecision:
+    """Deny a request: the `Ask` of a tool call that no person watches."""
     return ApprovalDecision(Verdict.DENY, f"`{request.tool}` needs approval and no person is available")

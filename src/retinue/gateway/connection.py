@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import anyio
 
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, nobody_to_ask
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, deny_unattended
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub, Joined
@@ -166,4 +166,4 @@ class Connections:
         """
         if self.can_approve():
             await anyio.sleep_forever()
-        return await nobody_to_ask(request)
+        return await deny_unattended(request)

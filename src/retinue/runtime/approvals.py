@@ -305,7 +305,7 @@ class Permissions(Struct, frozen=True):
         """Return the same approvals and stored rules under another configuration."""
         return Permissions(home, self.approvals, self.rule_store.renewed(home.config))
 
-    def asking(self, here: Ask, show: Emit) -> Ask:
+    def asking(self, here: Ask | None, show: Emit) -> Ask:
         """Return the `Ask` of a turn: its requests are stored, and answered here or by another process."""
         within = timedelta(milliseconds=self.home.config.tools.exec.approval_timeout_ms)
         return partial(self.approvals.ask, here=here, within=within, show=show)

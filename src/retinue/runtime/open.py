@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from retinue.context.prompt.inputs import PromptMode
 from retinue.core.api import Display, Greeting, Missed
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent
@@ -95,7 +95,7 @@ class Runtime(Sessions):
         """Return the names of the session's slash commands."""
         return list_commands(self.dispatcher, session)
 
-    async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound:
+    async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask | None = None) -> Outbound:
         """Answer a message, and show damage that was found in the home and its repair."""
         await self._show_notes(inbound.session.agent, show)
         outbound = await self.dispatcher.say(inbound, show, ask)

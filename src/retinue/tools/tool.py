@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct, field
 
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask, deny_unattended
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, Trust
@@ -73,7 +73,7 @@ class ToolContext(Struct, frozen=True):
     outside: Root | None = None
     writes: AgentWrites | None = None
     whole: Root | None = None
-    ask: Ask = nobody_to_ask
+    ask: Ask = deny_unattended
     report: Callable[[str], Awaitable[None]] = _no_report
 
     @property

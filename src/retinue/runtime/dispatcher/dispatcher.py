@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from retinue.automation.heartbeat import WOKEN, WakeLog, WakeReason, WakeRecord
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, first_cause
@@ -134,7 +134,7 @@ class Dispatcher:
         self._tasks = tasks
         self._places = anyio.CapacityLimiter(sessions.services.lanes.max_running + SPARE_PLACES)
         self._publish: Publish = _publish_nothing
-        self._ask: Ask = nobody_to_ask
+        self._ask: Ask | None = None
         self._is_serving = False
         self._is_closing = False
         self._driving: dict[SessionKey, anyio.CancelScope] = {}
@@ -156,7 +156,7 @@ class Dispatcher:
             self.wake(inbound.session)
         return accepted
 
-    async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
+    async def say(self, inbound: Inbound, show: Emit, ask: Ask | None = None) -> Outbound:
         """Accept a message and wait for its answer; `show` gets the events of its turn, `ask` its approval requests.
 
         Raises the error that prevents this process from answering; the message then waits in the inbox.
@@ -169,7 +169,7 @@ class Dispatcher:
             await show(Accepted(run, inbound.session, accepted.accepted_at))
             return await self._await_outcome(run, pending)
 
-    async def answer(self, waiting: Waiting, show: Emit, ask: Ask = nobody_to_ask) -> Outbound | None:
+    async def answer(self, waiting: Waiting, show: Emit, ask: Ask | None = None) -> Outbound | None:
         """Wait for the answer to a message that was accepted before; None if it was delivered with another one."""
         inbox = self.sessions.services.inbox
         outcome = inbox.outcome(waiting.run)
@@ -301,7 +301,7 @@ class Dispatcher:
     # Serving
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> Ask | None:
         """Answers the approval requests of turns that no caller waits for."""
         return self._ask
 
@@ -319,7 +319,9 @@ class Dispatcher:
         self._publish(session, runs, event)
 
     @asynccontextmanager
-    async def serving(self, publish: Publish, ask: Ask, *, attends_wakes: bool = True) -> AsyncIterator[Dispatcher]:
+    async def serving(
+        self, publish: Publish, ask: Ask | None, *, attends_wakes: bool = True
+    ) -> AsyncIterator[Dispatcher]:
         """Answer everything that is accepted in any session while the block runs.
 
         Turns that run at the end of the block are cancelled, and the next process resumes them. `attends_wakes` is
@@ -430,12 +432,10 @@ class Dispatcher:
     async def _wait_for_lease(self, session: SessionKey, lease: SessionLease) -> None:
         """Wait until the lease is free or nothing is left; approval requests of the other process are asked here."""
         callers = self._callers(session)
-        asker = next(
-            (each.audience for each in callers if each.audience and each.audience.ask is not nobody_to_ask), None
-        )
+        attended = next((each.audience for each in callers if each.audience and each.audience.ask is not None), None)
         async with anyio.create_task_group() as tasks:
-            if asker is not None:
-                tasks.start_soon(self.sessions.services.approvals.attend, session, asker.ask, asker.show)
+            if attended is not None:
+                tasks.start_soon(self.sessions.services.approvals.attend, session, attended.ask, attended.show)
             while self._is_wanted(session) and self._callers(session) == callers and not lease.try_acquire():
                 self._look_up(session)
                 if not self.sessions.services.inbox.is_unfinished(session):

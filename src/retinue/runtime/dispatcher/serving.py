@@ -41,10 +41,10 @@ CRASHED = "An internal error ended this message; the log has the details. Send i
 
 
 class TurnAudience(msgspec.Struct, frozen=True):
-    """The receiver of the events of a turn, and the function that answers its approval requests."""
+    """The receiver of the events of a turn, and the function that answers its approval requests; None denies them."""
 
     show: Emit
-    ask: Ask
+    ask: Ask | None
 
 
 FindAudience = Callable[[tuple[RunId, ...], str], Awaitable[TurnAudience]]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.envelope import Outbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
@@ -26,7 +26,13 @@ class OnDemandSubagents:
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, session: SessionKey, ask: Ask, tasks: TaskGroup, *, attends_wakes: bool = False
+        self,
+        dispatcher: Dispatcher,
+        session: SessionKey,
+        ask: Ask | None,
+        tasks: TaskGroup,
+        *,
+        attends_wakes: bool = False,
     ) -> None:
         """Open the sub-agents; `attends_wakes` is true if nothing else in this process reads the dispatcher's wakes."""
         self.dispatcher = dispatcher
@@ -104,6 +110,6 @@ async def serve_unwatched(dispatcher: Dispatcher) -> AsyncIterator[Dispatcher]:
     def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """No client watches."""
 
-    async with dispatcher.serving(publish, nobody_to_ask), open_subagents(dispatcher) as subagents:
+    async with dispatcher.serving(publish, None), open_subagents(dispatcher) as subagents:
         yield dispatcher
         await subagents.settle()

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask, deny_unattended
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import ToolFailed
@@ -39,7 +39,7 @@ class TurnPermissions(Struct, frozen=True):
     inbound: Inbound
     elevated: Elevation
 
-    async def context(self, run: RunId, ask: Ask, plan: TurnPlan) -> ToolContext:
+    async def context(self, run: RunId, ask: Ask | None, plan: TurnPlan) -> ToolContext:
         """Return the context of the turn's tools."""
         below = working_folder(self.parts.store.peek(self.key))
         context = make_context(self.parts.workspace, self.key, self.elevated, below)
@@ -51,7 +51,7 @@ class TurnPermissions(Struct, frozen=True):
             owner=self.inbound.owner,
             tainted=plan.tainted,
             writes=self.parts.shared.memories.writes(self.parts.workspace),
-            ask=ask,
+            ask=ask or deny_unattended,
         )
 
     def layers(self, model: str) -> Layers:
@@ -126,7 +126,7 @@ def format_sender(inbound: Inbound) -> str:
 
 
 async def run_past_model(
-    rights: TurnPermissions, plan: TurnPlan, name: str, arguments: Mapping[str, Any], ask: Ask = nobody_to_ask
+    rights: TurnPermissions, plan: TurnPlan, name: str, arguments: Mapping[str, Any], ask: Ask | None = None
 ) -> str:
     """Run one tool for a person's command and return its output."""
     tool = next((tool for tool in plan.tools if tool.name == name), None)

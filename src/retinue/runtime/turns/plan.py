@@ -83,7 +83,7 @@ class TurnContext(Struct, frozen=True, eq=False):
     plan: TurnPlan
     transcript: Transcript
     emit: Emit
-    ask: Ask
+    ask: Ask | None
 
 
 class Planner(Struct, frozen=True):

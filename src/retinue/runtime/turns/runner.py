@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from retinue.agent.loop import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
@@ -105,7 +105,9 @@ class SessionRunner:
             self._rules = chosen, read_rules(self.parts, self.key, chosen)
         return self._rules[1]
 
-    async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
+    async def answer(
+        self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask | None
+    ) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
         with self._at_work(), enter_run(self.key, run):
             await self._start_over_if_due(show)
@@ -148,7 +150,7 @@ class SessionRunner:
         """Return why a turn must not start because the budget is used up."""
         return find_refusal(self.parts, self.key, source)
 
-    async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+    async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask | None) -> Outbound:
         """Finish a turn that another process began and did not end."""
         with self._at_work(), enter_run(self.key, run):
             transcript = self.parts.store.open(self.key)
@@ -299,14 +301,12 @@ class SessionRunner:
             if plan is None:
                 return NO_MODEL
             run, inbound = RunId(random_uuid()), Inbound("", self.key)
-            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _ignore, nobody_to_ask)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _ignore, None)
             notice = await self._context_window(turn).compact(focus, force=True)
             self.parts.store.settle(self.key)
             return notice
 
-    async def run_tool(
-        self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask = nobody_to_ask
-    ) -> str:
+    async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask | None = None) -> str:
         """Run one tool directly for a command, without the model."""
         plan = await self.planner.plan(self.parts.store.open(self.key))
         if plan is None:

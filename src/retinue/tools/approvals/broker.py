@@ -21,7 +21,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.approval import IN_COMMAND, ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
+from retinue.core.approval import IN_COMMAND, ApprovalDecision, ApprovalRequest, Ask, Verdict
 from retinue.core.clock import Clock
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
@@ -107,7 +107,7 @@ class ApprovalBroker:
         self._listeners: list[Listener] = []
         self._shown: set[str] = set()
 
-    async def ask(self, request: ApprovalRequest, here: Ask, within: timedelta, show: Emit) -> ApprovalDecision:
+    async def ask(self, request: ApprovalRequest, here: Ask | None, within: timedelta, show: Emit) -> ApprovalDecision:
         """Make a request, show it here and in other processes, and wait for the first decision.
 
         The request gets a new id. If no person is present here or in another process, it is denied at once.
@@ -190,7 +190,7 @@ class ApprovalBroker:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def attend(self, session: SessionKey, here: Ask, show: Emit) -> None:
+    async def attend(self, session: SessionKey, here: Ask | None, show: Emit) -> None:
         """Show requests that turns of other processes make in a session, until cancelled."""
         with self._watchers.watch(session):
             while True:
@@ -215,16 +215,16 @@ class ApprovalBroker:
         self._notify(approval)
         return approval
 
-    async def _wait_for_decision(self, approval: Approval, here: Ask, within: timedelta) -> Approval:
-        async def ask_here() -> None:
+    async def _wait_for_decision(self, approval: Approval, here: Ask | None, within: timedelta) -> Approval:
+        async def ask_here(here: Ask) -> None:
             decision = await self._ask_person(here, approval)
             self._end(approval, STATE_BY_VERDICT[decision.verdict], decision.because, decision.by)
 
         try:
             async with anyio.create_task_group() as tasks:
-                if here is not nobody_to_ask:
-                    tasks.start_soon(ask_here)
-                settled = await self._wait_until_settled(approval, within, watched=here is nobody_to_ask)
+                if here is not None:
+                    tasks.start_soon(ask_here, here)
+                settled = await self._wait_until_settled(approval, within, watched=here is None)
                 tasks.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise first_cause(errors) from errors
@@ -249,11 +249,11 @@ class ApprovalBroker:
                     with anyio.move_on_after(POLL_SECONDS):
                         await wake.wait()
 
-    async def _show_request_of_other_process(self, approval: Approval, here: Ask, show: Emit) -> None:
+    async def _show_request_of_other_process(self, approval: Approval, here: Ask | None, show: Emit) -> None:
         """Show a request of another process; withdraw it when it is settled elsewhere."""
         await show(ApprovalAsked(approval.request))
 
-        async def answer() -> None:
+        async def answer(here: Ask) -> None:
             decision = await self._ask_person(here, approval)
             if decision.by:
                 with suppress(AlreadySettled, UnknownApproval):  # the outcome is shown below
@@ -261,7 +261,8 @@ class ApprovalBroker:
 
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(answer)
+                if here is not None:
+                    tasks.start_soon(answer, here)
                 while (found := self.find(approval.id)) is not None and found.is_pending:  # noqa: ASYNC110 - by any process
                     await anyio.sleep(POLL_SECONDS)
                 tasks.cancel_scope.cancel()
