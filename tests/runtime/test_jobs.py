@@ -18,12 +18,14 @@ from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.dispatch.subagents import ChildState, SubagentStore
-from retinue.runtime.automation.jobs import AgentJobs, archive_runs, open_job_runner, open_job_store
+from retinue.runtime.automation.jobs import archive_runs, open_job_runner, open_job_store
 from retinue.runtime.open import Runtime
+from retinue.runtime.session_services import HomeSessionServices
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.replies import Reply, calls, says
+from retinue.toolkit.cron import JobService
 from tests.runtime.conftest import Stage, staged
 from tests.runtime.delegation import Follower, delegating
 from tests.webserver import web_server
@@ -177,14 +179,20 @@ async def test_the_session_of_a_run_is_put_away_after_its_time(
     [("mine.sqlite", "home/mine.sqlite"), ("~/cron/jobs.json", "cron/jobs.sqlite")],
 )
 async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, file: str) -> None:
-    config = {"cron": {"store": store}}
-    async with staged(tmp_path, config=config) as stage:
+    fields = {"message": "Water the plants.", "every": "2d", "name": "plants"}
+    listing = calls("tool_call", name="cron", arguments={"action": "list"})
+    planning = calls("tool_call", name="cron", arguments={"action": "add", "fields": fields})
+    script = (listing, planning, says("planned"))
+    async with staged(tmp_path, *script, config={"cron": {"store": store}}) as stage:
+        async with stage.open() as runtime:
+            with open_job_store(runtime.home) as jobs:
+                jobs.add(job())
+        await stage.ask("Which jobs are there? Remind me of the plants.")
+        assert "What is new?" in stage.server.requests[1].body.decode()
         async with stage.open() as runtime, open_job_runner(runtime.dispatcher) as runner:
-            runner.store.add(job())
-            assert [row["name"] for row in AgentJobs(runtime.home, runner.store).list(DEFAULT_AGENT)] == ["news"]
-            with open_job_store(runtime.home) as book:
-                assert [each.name for each in book.all()] == ["news"]
-        assert (tmp_path / file).is_file()
+            assert {each.name for each in runner.store.all()} == {"news", "plants"}
+        with closing(Database(tmp_path / file)) as database:
+            assert {each.name for each in JobStore(database, stage.clock, random_id).all()} == {"news", "plants"}
         with closing(Database(stage.home.path / DATABASE_NAME)) as database:
             assert JobStore(database, stage.clock, random_id).all() == ()
 
@@ -209,7 +217,7 @@ async def test_an_agent_without_a_heartbeat_has_nothing_to_wait_for(tmp_path: Pa
         assert run.outcome == "failed"
         assert "has no heartbeat" in run.summary
         with pytest.raises(UsageError, match="has no heartbeat"):
-            desk(runtime).wake(DEFAULT_AGENT, "Look.", "next-heartbeat")
+            agent_jobs(runtime).wake(DEFAULT_AGENT, "Look.", "next-heartbeat")
 
 
 @pytest.mark.parametrize("mode", ["now", "next-heartbeat"])
@@ -223,17 +231,18 @@ async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-
             assert kept.delete_after_run
             assert kept.next_at == stage.clock.now() + timedelta(seconds=1)
             with pytest.raises(UsageError, match="needs `text`"):
-                desk(runtime).wake(DEFAULT_AGENT, " ", mode)
+                agent_jobs(runtime).wake(DEFAULT_AGENT, " ", mode)
 
 
 async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         fields = {"message": "Look.", "every": "1h", "wakeMode": "next-heartbeat"}
         with pytest.raises(UsageError, match="requires the session main"):
-            desk(runtime).add(DEFAULT_AGENT, fields)
-        assert desk(runtime).add(DEFAULT_AGENT, {**fields, "session": "main"})["wakeMode"] == "next-heartbeat"
+            agent_jobs(runtime).add(DEFAULT_AGENT, fields)
+        assert agent_jobs(runtime).add(DEFAULT_AGENT, {**fields, "session": "main"})["wakeMode"] == "next-heartbeat"
 
 
-def desk(runtime: Runtime) -> AgentJobs:
-    foundation = runtime.home
-    return AgentJobs(foundation, JobStore(runtime.services.job_database, foundation.clock, random_id))
+def agent_jobs(runtime: Runtime) -> JobService:
+    """The jobs as the cron tool gets them."""
+    services = HomeSessionServices(lambda: runtime.dispatcher, reaches_channels=False, controls_gateway=False)
+    return services.jobs()

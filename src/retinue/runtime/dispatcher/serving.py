@@ -41,7 +41,7 @@ CRASHED = "An internal error ended this message; the log has the details. Send i
 
 
 class TurnAudience(msgspec.Struct, frozen=True):
-    """The receiver of the events of a turn, and the function that answers its approval requests; None denies them."""
+    """The receiver of a turn's events, and the function that answers its approval requests; None if no person can."""
 
     show: Emit
     ask: Ask | None
