@@ -31,10 +31,8 @@ from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessa
 from retinue.core.model import ModelRef
 from retinue.dispatch.envelope_codec import (
     decode_inbound,
-    decode_origin,
     decode_outbound,
     encode_inbound,
-    encode_origin,
     encode_outbound,
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
@@ -147,7 +145,7 @@ def through_json(data: object) -> Any:
 BORDERS: dict[type[Struct], Callable[[Any], Any]] = {
     Inbound: lambda value: decode_inbound(encode_inbound(value)),
     Outbound: lambda value: decode_outbound(encode_outbound(value)),
-    Origin: lambda value: decode_origin(through_json(encode_origin(value))),
+    Origin: lambda value: from_plain(through_json(to_plain(value)), Origin),
     OutgoingMessage: lambda value: decode_outgoing(value.key, encode_outgoing(value)),
     Job: lambda value: decode_job(encode_job(value)),
     Child: lambda value: decode_child(encode_child(value)),

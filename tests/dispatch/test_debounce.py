@@ -12,7 +12,7 @@ from retinue.core.envelope import Inbound, Origin, PeerKind, Source
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image
 from retinue.dispatch.admission import MAX_CHATS, MAX_MESSAGES, GroupContext
-from retinue.dispatch.commands.command import as_command, as_meant
+from retinue.dispatch.commands.command import apply_triggers, as_command
 from retinue.dispatch.debounce import DebounceRules
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch
@@ -113,7 +113,7 @@ def test_channels_can_have_waits_of_their_own() -> None:
 )
 def test_words_that_start_over(said: str, meant: str) -> None:
     assert as_command(said, ("", "start over", "/fresh")) == meant
-    assert as_meant(Inbound(said, KEY, source=Source.CRON), ("start over", "/fresh")).text == said
+    assert apply_triggers(Inbound(said, KEY, source=Source.CRON), ("start over", "/fresh")).text == said
 
 
 def test_what_is_overheard_is_bounded() -> None:

@@ -126,7 +126,7 @@ async def test_a_session_with_a_long_line_does_not_keep_others_waiting() -> None
 
 
 async def test_too_many_are_refused_at_once_and_the_others_go_on() -> None:
-    lanes = Lanes(1, most_per_session=2, most_waiting=3)
+    lanes = Lanes(1, max_per_session=2, max_waiting=3)
     turns = [Turn() for _ in range(4)]
     async with anyio.create_task_group() as tasks:
         for turn in turns[:3]:

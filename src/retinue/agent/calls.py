@@ -21,6 +21,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.keys import SessionKey
 from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, least
+from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
 from retinue.tools.shell.explanation import show_exactly
@@ -200,7 +201,7 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
     finished = ToolResult(call.id, call.name, shortened or (Text("(no output)"),), output.is_error, output.trust)
     done, _ = await environment.bus.fire(AFTER_TOOL, ToolCallDone(environment.context.session, call, finished))
     content = tuple(
-        Text(_escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
+        Text(escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in done.result.content
     )
     trust = least([finished.trust, done.result.trust])
@@ -218,11 +219,6 @@ async def _run_tool(prepared: _Prepared, context: ToolContext) -> ToolOutput:
     except Exception:  # boundary: a tool may raise anything
         log.exception("tool crashed: %s", prepared.tool.name)
         return ToolOutput.of(f"`{prepared.tool.name}` crashed; the error was logged.", is_error=True)
-
-
-def _escape_surrogates(text: str) -> str:
-    """Escape lone surrogates, which file names may contain and which cannot be sent to a model."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 async def _refuse(call: ToolCall, why: str, environment: CallEnvironment) -> ToolResult:

@@ -72,15 +72,15 @@ def parse_records(lines: Iterable[str]) -> Iterator[LogRecord]:
         yield current
 
 
-def read_last(path: Path, most: int, wanted: RecordFilter, *, files: int = 1 + ROTATED) -> list[LogRecord]:
+def read_last(path: Path, limit: int, wanted: RecordFilter, *, files: int = 1 + ROTATED) -> list[LogRecord]:
     """Return the most recent matching records, oldest first; up to `files` rotated files are read."""
     found: list[LogRecord] = []
     for file in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, files))):
-        if len(found) >= most:
+        if len(found) >= limit:
             break
         lines = _tail(file).removesuffix("\n").split("\n")
         found = [record for record in parse_records(lines) if wanted(record)] + found
-    return found[-most:] if most else []
+    return found[-limit:] if limit else []
 
 
 class LogFollower:

@@ -60,10 +60,10 @@ def count_messages(home: HomePaths) -> int:
     return _count(query_read_only(home.path / STATE, _UNDELIVERED))
 
 
-def next_jobs(home: HomePaths, most: int) -> tuple[Job, ...]:
+def next_jobs(home: HomePaths, limit: int) -> tuple[Job, ...]:
     """Return the jobs that are due next, soonest first; unreadable ones are skipped."""
     found = []
-    for (body,) in query_read_only(home.path / STATE, _NEXT_JOBS, (most,)) or ():
+    for (body,) in query_read_only(home.path / STATE, _NEXT_JOBS, (limit,)) or ():
         with suppress(ValueError, KeyError, TypeError, RetinueError):
             found.append(decode_job(body))
     return tuple(found)

@@ -91,7 +91,8 @@ def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
     """Read the hook in a folder; raise `HookFolderError` if it cannot be used."""
     declared = _read_declaration(folder)
     metadata = declared.get("metadata")
-    ours = _namespace(metadata) if isinstance(metadata, Mapping) else {}
+    namespaces = [metadata.get(name) for name in ("retinue", "openclaw")] if isinstance(metadata, Mapping) else []
+    ours: Mapping[str, Any] = next((each for each in namespaces if isinstance(each, Mapping)), {})
     listed = ours.get("events")
     events = tuple(str(event) for event in listed) if isinstance(listed, list) else ()
     if not events:
@@ -147,11 +148,3 @@ def read_reply(printed: str) -> HookReply:
 
 def _texts(value: object) -> list[str]:
     return [text for text in value if isinstance(text, str) and text.strip()] if isinstance(value, list) else []
-
-
-def _namespace(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in ("retinue", "openclaw"):
-        found = metadata.get(name)
-        if isinstance(found, Mapping):
-            return found
-    return {}

@@ -70,7 +70,9 @@ def draft_job(fields: JobFields, agent: AgentId, now: datetime, zone: str, *, by
     schedule = _read_schedule(fields, now, zone)
     if schedule is None:
         raise UsageError("A job needs a schedule: give at, every or cron.")
-    blank = Job("", _name_for(fields), agent, schedule, "", created_by=by)
+    given = (fields.name, *fields.message.strip().splitlines()[:1])
+    name = next(filter(None, (literal(text or "", MAX_NAME_CHARS) for text in given)), UNNAMED)
+    blank = Job("", name, agent, schedule, "", created_by=by)
     return revise_job(blank, fields, now, zone)
 
 
@@ -105,11 +107,6 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
         delete_after_run=job.delete_after_run if fields.delete_after_run is None else fields.delete_after_run,
         wake_mode=wake_mode,
     )
-
-
-def _name_for(fields: JobFields) -> str:
-    given = (fields.name, *(fields.message or "").strip().splitlines()[:1])
-    return next(filter(None, (literal(text or "", MAX_NAME_CHARS) for text in given)), UNNAMED)
 
 
 def _read_schedule(fields: JobFields, now: datetime, zone: str) -> Schedule | None:

@@ -246,11 +246,17 @@ class JobStore:
             if current is None or (reason == "schedule" and current.next_at != job.next_at):
                 return None
             due = due_slot(current.schedule, current.served, now) if reason == "schedule" else None
-            began = JobRun(job.id, run, due or now, _reason_for(current, due, reason), now)
+            # A job that is due without a slot or a failure was requested by a person (`make_due`).
+            why: Literal["schedule", "manual", "retry"] = "schedule" if due is not None else "manual"
+            if reason == "schedule" and current.failures:
+                why = "retry"
+            began = JobRun(job.id, run, due or now, why, now)
             base.execute(_BEGIN, (run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
             if began.reason != "manual":
-                served = max(current.served, began.slot)
-                _write(base, replace(current, served=served, next_at=_meanwhile(current, began.slot, now)))
+                # A job that runs once is updated when its run ends.
+                once = isinstance(current.schedule, At)
+                next_at = None if once else next_slot(current.schedule, max(began.slot, now))
+                _write(base, replace(current, served=max(current.served, began.slot), next_at=next_at))
             elif reason == "schedule":
                 _write(base, plan_next(current, now))
         return began
@@ -286,20 +292,6 @@ class JobStore:
     def forget_old_runs(self) -> None:
         with self._database.change() as base:
             base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
-
-
-def _reason_for(
-    job: Job, due: datetime | None, asked: Literal["schedule", "manual"]
-) -> Literal["schedule", "manual", "retry"]:
-    """Return why a job runs; if it is due without a slot or a failure, a person requested the run."""
-    if asked == "schedule" and job.failures:
-        return "retry"
-    return "schedule" if due is not None else "manual"
-
-
-def _meanwhile(job: Job, slot: datetime, now: datetime) -> datetime | None:
-    """Return when a running job is due next; a job that runs once is updated when its run ends."""
-    return None if isinstance(job.schedule, At) else next_slot(job.schedule, max(slot, now))
 
 
 def _write(base: sqlite3.Connection, job: Job) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from retinue.channels.channel import DeliveryFailed
 from retinue.core.clock import Clock, random_id
-from retinue.core.envelope import Attachment, Capabilities, Origin, OutgoingMessage
+from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 
@@ -77,7 +77,10 @@ def encode_outgoing(outgoing: OutgoingMessage) -> dict[str, Any]:
         "type": "reaction" if outgoing.reaction is not None else "message",
         **_encode_chat(outgoing.to),
         "text": outgoing.text,
-        "media": [_encode_attachment(each) for each in outgoing.media],
+        "media": [
+            {"url": each.url} if each.url else {"name": each.name, "mimeType": each.media_type, "data": each.data}
+            for each in outgoing.media
+        ],
         "replyTo": None if outgoing.reaction is not None else outgoing.reply_to,
         "buttons": [list(row) for row in outgoing.buttons],
         "voice": outgoing.voice,
@@ -103,9 +106,3 @@ def _encode_chat(to: Origin) -> dict[str, Any]:
 
 def _without_nothing(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value}
-
-
-def _encode_attachment(attachment: Attachment) -> dict[str, str]:
-    if attachment.url:
-        return {"url": attachment.url}
-    return {"name": attachment.name, "mimeType": attachment.media_type, "data": attachment.data}

@@ -47,6 +47,11 @@ class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
     message_id: str | None = None
 
     @property
+    def chat(self) -> tuple[str, str, str, str, str | None]:
+        """What identifies the chat: two messages with the same value belong to the same conversation."""
+        return self.channel, self.account, self.kind.value, self.peer, self.thread
+
+    @property
     def writer(self) -> str:
         """The channel's id of the sender; in a direct chat that of the peer."""
         return self.sender or (self.peer if self.kind is PeerKind.DIRECT else "")

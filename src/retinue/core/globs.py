@@ -9,15 +9,15 @@ from functools import cache
 from retinue.core.errors import ToolFailed
 
 _MAX_ALTERNATIVES = 64
-_LONGEST = 500
+_MAX_CHARS = 500
 
 
 class Glob:
     """Compile a pattern; one without a slash is matched against the last name of a path in any folder."""
 
     def __init__(self, pattern: str) -> None:
-        if not pattern or len(pattern) > _LONGEST:
-            raise ToolFailed(f"A glob pattern has 1 to {_LONGEST} characters.")
+        if not pattern or len(pattern) > _MAX_CHARS:
+            raise ToolFailed(f"A glob pattern has 1 to {_MAX_CHARS} characters.")
         self._by_name = "/" not in pattern
         alternatives = list(_expand(pattern.removeprefix("./")))
         self._patterns = [tuple(alternative.strip("/").split("/")) for alternative in alternatives]

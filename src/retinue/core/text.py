@@ -66,6 +66,11 @@ def estimate_tokens(text: str) -> int:
     return pieces + round(sum(high_bytes.translate(_WEIGHTS)) / 100)
 
 
+def escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which file names may contain and which can neither be stored nor sent to a model."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def read_heading(line: str) -> tuple[int, str] | None:
     """Return the level and text of a heading, without closing marks; None for any other line."""
     found = _MARKS.match(line)

@@ -22,7 +22,6 @@ MAX_MESSAGES = 200
 MAX_CHARS = 500
 DEFAULT_LIMIT = 50
 
-Chat = tuple[str, str, str, str, str | None]
 AckScope = Literal["group-mentions", "group-all", "direct", "all", "off"]
 
 
@@ -171,13 +170,13 @@ class GroupContext:
     """The latest messages of each group; the group that was inactive longest is removed first."""
 
     def __init__(self) -> None:
-        self._chats: OrderedDict[Chat, deque[GroupMessage]] = OrderedDict()
+        self._chats: OrderedDict[tuple[str | None, ...], deque[GroupMessage]] = OrderedDict()
 
     def record(self, origin: Origin, who: str, text: str, limit: int) -> None:
         """Store a message without a mention, up to a limit per group; a duplicate is ignored."""
         if limit <= 0:
             return
-        chat = _chat(origin)
+        chat = origin.chat
         kept = self._chats.setdefault(chat, deque())
         self._chats.move_to_end(chat)
         if origin.message_id is None or all(origin.message_id != message.message_id for message in kept):
@@ -189,13 +188,9 @@ class GroupContext:
 
     def recent(self, origin: Origin, limit: int) -> tuple[GroupMessage, ...]:
         """Return the messages of a group since the last mention of its agent, oldest first."""
-        kept = self._chats.get(_chat(origin), ())
+        kept = self._chats.get(origin.chat, ())
         return tuple(kept)[-limit:] if limit > 0 else ()
 
     def forget(self, origin: Origin) -> None:
         """Remove the messages of a group, because the agent has received them."""
-        self._chats.pop(_chat(origin), None)
-
-
-def _chat(origin: Origin) -> Chat:
-    return (origin.channel, origin.account, origin.kind.value, origin.peer, origin.thread)
+        self._chats.pop(origin.chat, None)

@@ -12,7 +12,7 @@ from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import InboundSettings
 
-WAITS_AT_MOST = 10
+MAX_WAITS = 10
 """A sender who keeps writing is answered after this many waits at the latest."""
 NO_WAIT = timedelta(0)
 _LABEL = "[From "
@@ -55,10 +55,14 @@ def find_pieces(messages: Sequence[Waiting], rules: DebounceRules) -> tuple[Wait
 
 
 def complete_at(pieces: Sequence[Waiting], rules: DebounceRules, now: datetime) -> datetime:
-    """Return when a message counts as complete; a clock that was set back does not extend the wait."""
-    wait = rules.wait_after(pieces[-1])
-    at_most = pieces[0].accepted_at + wait * WAITS_AT_MOST
-    return min(pieces[-1].accepted_at + wait, at_most, now + wait)
+    """Return when a message counts as complete."""
+    return quiet_until(pieces, rules.wait_after(pieces[-1]), now)
+
+
+def quiet_until(messages: Sequence[Waiting], wait: timedelta, now: datetime) -> datetime:
+    """Return when no message has arrived for `wait`; a clock that was set back does not extend the wait."""
+    at_most = messages[0].accepted_at + wait * MAX_WAITS
+    return min(messages[-1].accepted_at + wait, at_most, now + wait)
 
 
 def join_pieces(pieces: Sequence[Waiting]) -> str:
@@ -75,15 +79,7 @@ def _belong_together(before: Inbound, after: Inbound) -> bool:
     one, other = before.origin, after.origin
     if one is None or other is None or not _may_be_piece(after):
         return False
-    return (one.channel, one.account, one.kind, one.peer, one.thread, one.writer, before.owner) == (
-        other.channel,
-        other.account,
-        other.kind,
-        other.peer,
-        other.thread,
-        other.writer,
-        after.owner,
-    )
+    return (one.chat, one.writer, before.owner) == (other.chat, other.writer, after.owner)
 
 
 def _may_be_piece(inbound: Inbound) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
-from retinue.core.envelope import Inbound, Origin, Outbound, Source
+from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolResult, Usage
@@ -49,16 +49,6 @@ def decode_outbound(text: str) -> Outbound:
     """Return the result in `text`; raise `ValueError` if it cannot be read."""
     data = load_json(text)
     return from_plain(data | {"session": _decode_key(data), "usage": decode_usage(data.get("usage"))}, Outbound)
-
-
-def encode_origin(origin: Origin) -> dict[str, Any]:
-    """Return an origin as JSON data, without unknown fields."""
-    return to_plain(origin)
-
-
-def decode_origin(data: Mapping[str, Any]) -> Origin:
-    """Return the origin in JSON data; raise `ValueError` if it cannot be read."""
-    return from_plain(data, Origin)
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Text
+from retinue.core.text import escape_surrogates
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.storage.database import Database
 
@@ -166,12 +167,7 @@ class Inbox:
     """The messages of all sessions of a home."""
 
     def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        *,
-        holder: str | None = None,
-        hide: Callable[[str], str] = str,
+        self, database: Database, clock: Clock, *, holder: str | None = None, hide: Callable[[str], str] = str
     ) -> None:
         """Open the inbox; `hide` removes secrets from messages before they are stored."""
         self._database = database
@@ -193,7 +189,7 @@ class Inbox:
         `InboxFull` if `limit` messages already wait in the session.
         """
         session, payload = inbound.session, encode_inbound(self._without_secrets(inbound))
-        token = idempotency.encode("utf-8", "backslashreplace").decode() if idempotency is not None else None
+        token = escape_surrogates(idempotency) if idempotency is not None else None
         now = self._clock.now()
         with self._database.change() as base:
             first = base.execute(_FIND_ACCEPTED, (run, token)).fetchone()
@@ -210,8 +206,7 @@ class Inbox:
 
     def _without_secrets(self, inbound: Inbound) -> Inbound:
         def hide(text: str) -> str:
-            # A lone surrogate cannot be sent to a model, so it is escaped.
-            return self._hide(text.encode("utf-8", "backslashreplace").decode())
+            return self._hide(escape_surrogates(text))
 
         results = tuple(
             replace(
@@ -287,12 +282,8 @@ class Inbox:
 
         Raises `UnknownRun` if there is no such message, so that no caller waits for it forever.
         """
-        rows = self._database.read(_OUTCOME, (run,))
-        if not rows:
-            raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
-        if rows[0]["result"] is None:
-            return None
-        return replace(_read_result(rows[0], run, _key_of(rows[0])), run=run)
+        row = self._one(_OUTCOME, run)
+        return None if row["result"] is None else replace(_read_result(row, run, _key_of(row)), run=run)
 
     def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
         """Return undelivered results, oldest first; results for chats of channels are delivered through the outbox."""
@@ -337,10 +328,12 @@ class Inbox:
 
     def session_of(self, run: RunId) -> SessionKey:
         """Return the session of a message; raise `UnknownRun` if there is no such message."""
-        rows = self._database.read(_SESSION_OF, (run,))
-        if not rows:
-            raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
-        return _key_of(rows[0])
+        return _key_of(self._one(_SESSION_OF, run))
+
+    def _one(self, query: str, run: RunId) -> sqlite3.Row:
+        for row in self._database.read(query, (run,)):
+            return row
+        raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
 
     def origin_of(self, session: SessionKey, run: RunId) -> Origin | None:
         """Return the chat of a message, or that of the last message of its session that came from one."""

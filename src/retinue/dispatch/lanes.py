@@ -54,13 +54,13 @@ class Lanes:
         main: int,
         subagents: int = 8,
         *,
-        most_per_session: int = MAX_WAITING_PER_SESSION,
-        most_waiting: int = MAX_WAITING,
+        max_per_session: int = MAX_WAITING_PER_SESSION,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self.max_running = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}
-        self._most_per_session = most_per_session
-        self._most_waiting = most_waiting
+        self._max_per_session = max_per_session
+        self._max_waiting = max_waiting
         self._lines: dict[SessionKey, deque[_Turn]] = {}
         self._running: set[SessionKey] = set()
         self._held: Counter[SessionKey] = Counter()
@@ -113,7 +113,7 @@ class Lanes:
         if session not in self._running and session not in self._next:
             self._next.append(session)
         self._start_what_fits()
-        if not turn.granted.is_set() and (len(line) > self._most_per_session or self.waiting > self._most_waiting):
+        if not turn.granted.is_set() and (len(line) > self._max_per_session or self.waiting > self._max_waiting):
             self._leave(turn)
             raise LaneFull(f"Too many turns wait in this process, {len(line)} of them in '{session}'. Try again later.")
         return turn

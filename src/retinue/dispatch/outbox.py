@@ -10,12 +10,12 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.clock import Clock
+from retinue.core.clock import Clock, format_moment
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import RunId
@@ -119,7 +119,7 @@ class Outbox:
             for outgoing in messages:
                 due += timedelta(seconds=next(waits, 0.0))
                 to = outgoing.to
-                chat = json.dumps([to.channel, to.account, to.kind.value, to.peer, to.thread])
+                chat = json.dumps(to.chat)
                 values = (
                     outgoing.key,
                     to.channel,
@@ -127,7 +127,7 @@ class Outbox:
                     chat,
                     outgoing.run,
                     encode_outgoing(outgoing),
-                    _format(due),
+                    format_moment(due),
                 )
                 base.execute(_PUT, values)
 
@@ -148,20 +148,21 @@ class Outbox:
         with self._database.change() as base:
             base.execute(_SENT, (outgoing.key,))
             if outgoing.run is not None:
-                base.execute(_ANSWERED, (_format(self._clock.now()), outgoing.run))
+                base.execute(_ANSWERED, (format_moment(self._clock.now()), outgoing.run))
 
     def missed(self, head: Head, why: str, *, final: bool) -> bool:
         """Record a failed attempt; return false if the message is given up."""
         gives_up = final or head.attempts + 1 >= MAX_ATTEMPTS
+        state = "failed" if gives_up else "waiting"
         due = self._clock.now() + pause_after(head.attempts)
         with self._database.change() as base:
-            base.execute(_MISSED, (_format(due), "failed" if gives_up else "waiting", why[:500], head.outgoing.key))
+            base.execute(_MISSED, (format_moment(due), state, why[:500], head.outgoing.key))
         return not gives_up
 
     def prune(self, older_than: datetime) -> int:
         """Delete messages that ended before a moment."""
         with self._database.change() as base:
-            return base.execute(_PRUNE, (_format(older_than),)).rowcount
+            return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
     def _read_head(self, row: sqlite3.Row) -> Head | None:
         try:
@@ -196,7 +197,3 @@ def encode_outgoing(outgoing: OutgoingMessage) -> str:
 def decode_outgoing(key: str, text: str) -> OutgoingMessage:
     """Decode an outgoing message; raise `ValueError` if it is invalid. Rows of old versions do not contain the key."""
     return from_plain(load_json(text) | {"key": key}, OutgoingMessage)
-
-
-def _format(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

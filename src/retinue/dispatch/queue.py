@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
 from retinue.dispatch.commands.command import parse_command
-from retinue.dispatch.debounce import EACH_BY_ITSELF, DebounceRules, complete_at, find_pieces, join_pieces
+from retinue.dispatch.debounce import EACH_BY_ITSELF, DebounceRules, complete_at, find_pieces, join_pieces, quiet_until
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import QueueSettings
 from retinue.security.escaping import label, literal
@@ -23,14 +23,12 @@ from retinue.settings import format_duration, parse_duration
 
 MAX_CAP = 500
 MAX_DEBOUNCE = timedelta(minutes=10)
-DEBOUNCES_AT_MOST = 10
-"""A sender who keeps typing is answered after this many quiet periods at the latest."""
 
 USAGE = (
     "Usage: /queue [steer|followup|collect|interrupt] [debounce:2s] [cap:25] [drop:summarize|old|new], or /queue reset."
 )
 
-_SUMMARY_CHARS, _SHORTEST_LINE, _LONGEST_LINE = 8_000, 24, 160
+_SUMMARY_CHARS, _MIN_LINE_CHARS, _MAX_LINE_CHARS = 8_000, 24, 160
 _LOOKS_LIKE_HEADING = re.compile(r"^(?=--- message \d+ of \d+)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -202,7 +200,7 @@ def next_batch(
         return Batch((), _same_route(summarised), refused)
     closed = idle or len(messages) < len(capped.kept) or len(waiting) >= rules.cap
     if rules.mode is QueueMode.COLLECT and not closed:
-        until = _quiet_until(messages, rules.debounce, now)
+        until = quiet_until(messages, rules.debounce, now)
         if until > now:
             return Wait(until)
     pieces = find_pieces(messages if len(messages) > 1 else capped.kept[capped.kept.index(messages[0]) :], rules.pieces)
@@ -238,10 +236,15 @@ def merge(batch: Batch) -> Inbound:
 
 def summarise(messages: Sequence[Waiting]) -> str:
     """Return a line for each message above the cap; the more messages, the shorter the lines."""
-    width = max(_SHORTEST_LINE, min(_LONGEST_LINE, _SUMMARY_CHARS // max(1, len(messages))))
+    width = max(_MIN_LINE_CHARS, min(_MAX_LINE_CHARS, _SUMMARY_CHARS // max(1, len(messages))))
     count = "1 earlier message was" if len(messages) == 1 else f"{len(messages)} earlier messages were"
-    lines = [f"- {_signed(message)}{literal(message.inbound.text, width)}{_pictures(message)}" for message in messages]
-    return "\n".join([f"[{count} too many for the queue; only the beginning of each is kept:]", *lines])
+    lines = [f"[{count} too many for the queue; only the beginning of each is kept:]"]
+    for inbound in (message.inbound for message in messages):
+        signed = f"{label(inbound.sender, 40)}: " if inbound.sender else ""
+        images = len(inbound.images)
+        pictures = f" (with {images} picture{'s' if images > 1 else ''}, not kept)" if images else ""
+        lines.append(f"- {signed}{literal(inbound.text, width)}{pictures}")
+    return "\n".join(lines)
 
 
 def refusal(rules: QueueRules) -> str:
@@ -317,25 +320,9 @@ def _stands_alone(message: Waiting) -> bool:
     return message.inbound.stands_alone or parse_command(message.inbound.text) is not None
 
 
-def _quiet_until(messages: tuple[Waiting, ...], debounce: timedelta, now: datetime) -> datetime:
-    """Return when the quiet period ends; a clock that was set back does not extend it."""
-    quiet = messages[-1].accepted_at + debounce
-    at_most = messages[0].accepted_at + debounce * DEBOUNCES_AT_MOST
-    return min(quiet, at_most, now + debounce)
-
-
 def _under_heading(message: Waiting, number: int, total: int) -> str:
     sender = message.inbound.sender
     who = f", from {label(sender, 80)}" if sender else ""
     heading = f"--- message {number} of {total}{who}, {message.accepted_at.astimezone(UTC):%H:%M:%S} UTC ---"
     # A message that contains such a heading must not look like another sender's message.
     return f"{heading}\n{_LOOKS_LIKE_HEADING.sub('> ', message.inbound.text)}"
-
-
-def _signed(message: Waiting) -> str:
-    return f"{label(message.inbound.sender, 40)}: " if message.inbound.sender else ""
-
-
-def _pictures(message: Waiting) -> str:
-    count = len(message.inbound.images)
-    return f" (with {count} picture{'s' if count > 1 else ''}, not kept)" if count else ""

@@ -23,7 +23,7 @@ from retinue.dispatch.silence import (
 )
 
 _FENCE = re.compile(r"^(```+|~~~+)[^\n]*$", re.MULTILINE)
-_SHORTEST = 40
+_MIN_PIECE_CHARS = 40
 
 
 class ParsedReply(Struct, frozen=True):
@@ -203,7 +203,7 @@ def split_text(text: str, limit: int) -> tuple[str, ...]:
     A piece ends after a paragraph if possible, else after a line, else after a word. A code block that is split is
     closed and opened again.
     """
-    limit = max(limit, _SHORTEST)
+    limit = max(limit, _MIN_PIECE_CHARS)
     pieces = []
     rest = text.strip("\n")
     while len(rest) > limit:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import AgentId, SessionKey
-from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
+from retinue.dispatch.settings import Binding, BindingMatch
 from retinue.sessions.settings import DmScope, GroupScope, SendMatch, SendPolicySettings
 
 ANY = "*"
@@ -127,20 +127,13 @@ def _find_mismatch(match: BindingMatch, origin: Origin) -> str | None:
         if asked not in (None, ANY) and not _same(asked, given):
             return f"the {what} is not '{asked}'"
     if match.peer is not None:
-        mismatch = _find_peer_mismatch(match.peer, origin)
-        if mismatch is not None:
-            return mismatch
+        kind = "direct" if match.peer.kind == "dm" else match.peer.kind
+        if kind is not None and kind != origin.kind:
+            return f"the chat is not a {kind} one"
+        if match.peer.id not in (None, ANY) and not _same(match.peer.id, origin.peer):
+            return f"the chat is not '{match.peer.id}'"
     if match.roles and not {role.lower() for role in match.roles} & {role.lower() for role in origin.roles}:
         return "the sender has none of the roles"
-    return None
-
-
-def _find_peer_mismatch(peer: PeerMatch, origin: Origin) -> str | None:
-    kind = "direct" if peer.kind == "dm" else peer.kind
-    if kind is not None and kind != origin.kind:
-        return f"the chat is not a {kind} one"
-    if peer.id not in (None, ANY) and not _same(peer.id, origin.peer):
-        return f"the chat is not '{peer.id}'"
     return None
 
 
@@ -197,14 +190,15 @@ def _part(text: str) -> str:
     lowered = text.strip().lower()
     if lowered in _STRUCTURE:
         return f"%{ord(lowered[0]):02x}{lowered[1:]}"
-    spelled = "".join(char if _is_plain(char) else quote(char, safe="", errors="backslashreplace") for char in lowered)
-    if not spelled or len(spelled) > MAX_PART_CHARS:
-        return f"%{hashlib.sha256(spelled.encode()).hexdigest()[:40]}"
-    return spelled.lower()
-
-
-def _is_plain(char: str) -> bool:
-    return char.isprintable() and not char.isspace() and char not in ":%"
+    escaped = "".join(
+        char
+        if char.isprintable() and not char.isspace() and char not in ":%"
+        else quote(char, safe="", errors="backslashreplace")
+        for char in lowered
+    )
+    if not escaped or len(escaped) > MAX_PART_CHARS:
+        return f"%{hashlib.sha256(escaped.encode()).hexdigest()[:40]}"
+    return escaped.lower()
 
 
 def may_send(policy: SendPolicySettings, session: SessionKey, channel: str, kind: PeerKind) -> bool:

@@ -51,7 +51,8 @@ def is_silent(text: str, *, reasoned: bool = False, tokens: tuple[str, ...] = _W
         return True
     if text.startswith(('"', "{")):
         return any(_is_silent_json(text, token) for token in tokens)
-    return reasoned and _opens_silently(text) and text.endswith(tokens)
+    is_short = len(text) <= _SENTENCE_MAX_CHARS
+    return reasoned and is_short and _plain(text).startswith(_OPENERS) and text.endswith(tokens)
 
 
 def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
@@ -65,7 +66,10 @@ def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
         return False
     squeezed = _squeeze(text)
     forms = (form for token in _WHOLE for form in _json_forms(token))
-    return any(form.startswith(squeezed) for form in forms) or (reasoned and _may_open_silently(text))
+    if any(form.startswith(squeezed) for form in forms):
+        return True
+    plain = _plain(text)
+    return reasoned and any(opener.startswith(plain) or plain.startswith(opener) for opener in _OPENERS)
 
 
 def strip_leading_token(text: str) -> str:
@@ -170,15 +174,6 @@ def _is_silent_json(text: str, token: str) -> bool:
         return False
     name = value.get("action") if isinstance(value, dict) else value
     return isinstance(name, str) and name.strip().upper() == token
-
-
-def _opens_silently(text: str) -> bool:
-    return len(text) <= _SENTENCE_MAX_CHARS and _plain(text).startswith(_OPENERS)
-
-
-def _may_open_silently(text: str) -> bool:
-    plain = _plain(text)
-    return any(opener.startswith(plain) or plain.startswith(opener) for opener in _OPENERS)
 
 
 def _plain(text: str) -> str:

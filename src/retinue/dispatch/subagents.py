@@ -87,8 +87,8 @@ class SpawnFacts(Struct, frozen=True):
     allowed: Sequence[str]
     children: int
     unread: int
-    deepest: int
-    most_children: int
+    max_depth: int
+    max_children: int
     must_name_agent: bool
     parent_confined: bool
     child_confined: bool
@@ -152,9 +152,9 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
     """Return why a child may not be started; None if it may."""
     if not order.task.strip():
         return "A sub-agent needs a task."
-    if depth_of(facts.parent) >= facts.deepest:
-        return f"Sub-agents may not be nested deeper than {facts.deepest}. Do it yourself, or tell your parent."
-    if facts.children >= facts.most_children:
+    if depth_of(facts.parent) >= facts.max_depth:
+        return f"Sub-agents may not be nested deeper than {facts.max_depth}. Do it yourself, or tell your parent."
+    if facts.children >= facts.max_children:
         return f"{facts.children} sub-agents of this session are already running. Wait for one to end."
     if facts.unread >= MAX_UNREAD_RESULTS:
         return f"{facts.unread} results are already waiting to be read. Read them before you start more."

@@ -36,9 +36,17 @@ class PluginCandidate(Struct, frozen=True):
 
 
 def find_plugins(paths: Iterable[Path]) -> Iterator[PluginCandidate]:
-    """Yield all plugins: those of `paths` in order, then the installed ones by name."""
+    """Yield all plugins: those of `paths` in order, then the installed ones by name.
+
+    A path is a file, a package, or a folder of files and packages.
+    """
     for path in paths:
-        yield from _find_at(path)
+        candidates = [path]
+        if path.is_dir() and not _is_package(path):
+            children = sorted(path.iterdir())
+            candidates = [each for each in children if _is_package(each) or (each.suffix == ".py" and each.is_file())]
+        for candidate in candidates:
+            yield PluginCandidate(candidate.stem, str(candidate), partial(_load_at, candidate))
     for entry in _installed():
         origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
         yield PluginCandidate(entry.name, origin, entry.load)
@@ -74,20 +82,6 @@ def _declares_plugins(declaration: Path) -> bool:
         return f"[{NAME}]" in declaration.read_text("utf-8")
     except (OSError, ValueError):
         return False
-
-
-def _find_at(path: Path) -> Iterator[PluginCandidate]:
-    """Yield the plugin in a file or package; for any other folder, those of the files and packages in it."""
-    if path.is_dir() and not _is_package(path):
-        for child in sorted(path.iterdir()):
-            if _is_package(child) or (child.suffix == ".py" and child.is_file()):
-                yield _at(child)
-        return
-    yield _at(path)
-
-
-def _at(path: Path) -> PluginCandidate:
-    return PluginCandidate(path.stem, str(path), partial(_load_at, path))
 
 
 def _is_package(path: Path) -> bool:

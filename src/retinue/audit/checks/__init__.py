@@ -12,7 +12,7 @@ from retinue.audit.checks.agents import (
     check_skills,
     check_workspaces,
 )
-from retinue.audit.checks.gateway import check_gateway, check_plugins
+from retinue.audit.checks.gateway import check_access, check_gateway, check_plugins, check_routes, check_sharing
 from retinue.audit.checks.home import check_config, check_leftovers, check_machine, check_permissions, check_state
 from retinue.audit.facts import Facts, Finding, Severity
 
@@ -28,6 +28,9 @@ CHECKS: tuple[Check, ...] = (
     check_sessions,
     check_plugins,
     check_gateway,
+    check_access,
+    check_sharing,
+    check_routes,
     check_sandboxes,
     check_permissions,
     check_leftovers,

@@ -13,11 +13,11 @@ AUTH = "`retinue models auth list` shows the credentials, `retinue models auth a
 
 def check_models(facts: Facts) -> Iterator[Finding]:
     """Report problems of each agent's model, each only once."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for agent in facts.agents:
         for finding in _check_model(agent):
-            if finding.what not in told:
-                told.add(finding.what)
+            if finding.what not in reported:
+                reported.add(finding.what)
                 yield finding
 
 
@@ -117,13 +117,13 @@ def _check_workspace(agent: AgentFacts) -> Iterator[Finding]:
 
 def check_skills(facts: Facts) -> Iterator[Finding]:
     """Report problems of skills, each only once."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for agent in facts.agents:
         if agent.skills is None:
             continue
         for finding in _check_skill(agent.id, agent.skills):
-            if finding.what not in told:
-                told.add(finding.what)
+            if finding.what not in reported:
+                reported.add(finding.what)
                 yield finding
 
 

@@ -8,12 +8,7 @@ from retinue.audit.facts import Facts, Finding, Severity
 
 
 def check_gateway(facts: Facts) -> Iterator[Finding]:
-    """Report problems of the gateway process and of its configuration."""
-    yield from _check_process(facts)
-    yield from _check_access(facts)
-
-
-def _check_process(facts: Facts) -> Iterator[Finding]:
+    """Report problems of the gateway process."""
     seen = facts.gateway
     if facts.loaded.config.gateway.mode == "remote" and seen.instance is None:
         return
@@ -59,7 +54,8 @@ def _check_process(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _check_sharing(facts: Facts) -> Iterator[Finding]:
+def check_sharing(facts: Facts) -> Iterator[Finding]:
+    """Report settings that let groups read the main session."""
     session = facts.loaded.config.session
     shared = "session.scope" if session.scope == "global" else "session.groupScope"
     if facts.loaded.config.channels and (session.scope == "global" or session.group_scope == "main"):
@@ -72,7 +68,8 @@ def _check_sharing(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _check_ways_in(facts: Facts) -> Iterator[Finding]:
+def check_routes(facts: Facts) -> Iterator[Finding]:
+    """Report bindings to unknown agents, and webhooks that are always refused."""
     config = facts.loaded.config
     strangers = {binding.agent_id for binding in config.bindings} - set(config.agents.ids)
     for agent in sorted(strangers):
@@ -93,7 +90,8 @@ def _check_ways_in(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _check_access(facts: Facts) -> Iterator[Finding]:
+def check_access(facts: Facts) -> Iterator[Finding]:
+    """Report who else can use the gateway, and tokens that are not used."""
     settings = facts.loaded.config.gateway
     if settings.auth.mode == "none":
         is_open = settings.bind != "loopback"
@@ -121,8 +119,6 @@ def _check_access(facts: Facts) -> Iterator[Finding]:
             "Any other program on this machine can assert them too, and gets the owner's access.",
             "Run the proxy on another machine, or use tokens.",
         )
-    yield from _check_sharing(facts)
-    yield from _check_ways_in(facts)
     for name in facts.gateway.unused_tokens:
         yield Finding(
             "gateway",

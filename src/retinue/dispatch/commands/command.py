@@ -29,17 +29,17 @@ SHELL_MARK = "! "
 _TYPED = re.compile(r"/([a-zA-Z][a-zA-Z0-9_-]*)(?:[:\s]\s*(.*))?$", re.DOTALL)
 
 
-class Typed(Struct, frozen=True):
+class TypedCommand(Struct, frozen=True):
     """A command as typed: `/think high` is `think` with the rest `high`."""
 
     name: str
     rest: str
 
 
-def parse_command(text: str) -> Typed | None:
+def parse_command(text: str) -> TypedCommand | None:
     """Return the command in a message, or None if the message is not a command."""
     found = _TYPED.match(text.strip())
-    return Typed(found[1].lower().replace("-", "_"), (found[2] or "").strip()) if found else None
+    return TypedCommand(found[1].lower().replace("-", "_"), (found[2] or "").strip()) if found else None
 
 
 class Answer(Struct, frozen=True):
@@ -202,7 +202,7 @@ def as_command(text: str, triggers: Iterable[str]) -> str:
     return text
 
 
-def as_meant(inbound: Inbound, triggers: Iterable[str], *, bash: bool = False) -> Inbound:
+def apply_triggers(inbound: Inbound, triggers: Iterable[str], *, bash: bool = False) -> Inbound:
     """Return a message with a trigger converted to its command, if a person wrote it.
 
     If `bash` is true, the text that the owner writes after `! ` is a shell command.

@@ -30,7 +30,7 @@ from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished,
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.dispatch.admission import GroupContext
-from retinue.dispatch.commands.command import Answer, as_meant
+from retinue.dispatch.commands.command import Answer, apply_triggers
 from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
@@ -197,7 +197,7 @@ class Dispatcher:
         if len(self._driving) >= MAX_SESSIONS and inbound.session not in self._driving:
             raise TooBusy(f"{MAX_SESSIONS} sessions are already waiting for answers. Try again later.")
         config = self.sessions.home.config
-        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
+        inbound = apply_triggers(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
             done = await self._command(inbound, run, idempotency)
             if isinstance(done, Acceptance):
