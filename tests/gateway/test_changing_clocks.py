@@ -1,4 +1,4 @@
-"""Jobs of a real gateway while the machine's clock is set: summer time begins and ends, days are lost and come back."""
+"""Jobs of a gateway while the machine's clock changes: summer time, and days skipped or repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client: the same assistant over a socket, through disconnects."""
+"""The client: the interface of an assistant over a WebSocket, with disconnects."""
 
 from __future__ import annotations
 

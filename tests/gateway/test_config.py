@@ -1,4 +1,4 @@
-"""The configuration, changed over the wire."""
+"""Changes to the configuration by methods."""
 
 from __future__ import annotations
 

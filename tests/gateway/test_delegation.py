@@ -1,4 +1,4 @@
-"""Sub-agents of a gateway that dies, or has more of them than it runs: every result reaches its parent once."""
+"""Each result of a sub-agent reaches its parent once, also if the gateway is killed or has too many of them."""
 
 from __future__ import annotations
 

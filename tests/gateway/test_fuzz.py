@@ -1,4 +1,4 @@
-"""No request that anybody can make up breaks the gateway."""
+"""No generated request breaks the gateway."""
 
 from __future__ import annotations
 

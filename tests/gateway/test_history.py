@@ -1,4 +1,4 @@
-"""What a client reads back is what people were told, unless it asks for what the model wrote."""
+"""The history has the delivered text or, on request, the text of the model."""
 
 from __future__ import annotations
 

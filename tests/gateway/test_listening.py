@@ -1,4 +1,4 @@
-"""The gateway listens where the settings say, in a network that is there."""
+"""The address that the gateway listens on, by its settings."""
 
 from __future__ import annotations
 

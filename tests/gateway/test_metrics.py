@@ -1,4 +1,4 @@
-"""What Prometheus reads, read the way Prometheus does."""
+"""The metrics, parsed by the Prometheus client."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visi
     token = await visitor.sign_in()
     await page.reload()
     await page.locator("#sessions button").first.wait_for()
-    await expect(page.locator("#door")).to_be_hidden()
+    await expect(page.locator("#sign-in-page")).to_be_hidden()
     await visitor.say("hi")
     await visitor.sees("Hello.")
     assert page.url == f"{hall.url}/"
@@ -97,7 +97,7 @@ async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visi
     assert await page.evaluate("document.cookie") == ""
     assert not [url for url in visitor.requested if token in url or "?" in url]
     await page.get_by_role("button", name="Sign out").click()
-    await expect(page.locator("#door")).to_be_visible()
+    await expect(page.locator("#sign-in-page")).to_be_visible()
     assert await page.evaluate("localStorage.length") == 0
     assert token not in await page.content()
 
@@ -226,7 +226,7 @@ async def test_whose_folder_it_is_is_told_where_nobody_vouched_for_it(browser: B
             await visitor.sees("Retinue did not create this folder")
 
 
-async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:
+async def test_a_revoked_sign_in_leads_back_to_the_sign_in_page(visitor: Visitor, hall: Hall) -> None:
     token = await visitor.sign_in()
     with hall.book() as book:
         book.revoke(token.split("_")[1])

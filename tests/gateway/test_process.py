@@ -1,4 +1,4 @@
-"""A gateway as a process: killed, told to end, started twice, and given new configurations."""
+"""A gateway as a process: kill, shutdown, second start and new configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`retinue up` at a terminal: the chat here, and the way to the page."""
+"""`retinue up` at a terminal: the chat, and the address of the page."""
 
 from __future__ import annotations
 

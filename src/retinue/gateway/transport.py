@@ -14,6 +14,7 @@ from websockets.http11 import Request
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
+from retinue.gateway.auth.request_source import is_loopback
 
 ABORT = "retinue.abort"
 """The key in the scope's extensions under which the server puts the function that cuts a connection off."""
@@ -44,7 +45,7 @@ def choose_host(settings: GatewaySettings) -> str:
         )
     if settings.auth.mode == "password" and settings.auth.password is None:
         raise ConfigError("gateway.auth.mode is 'password' and there is no password. Set gateway.auth.password.")
-    if settings.auth.mode == "none" and not _is_loopback_host(host):
+    if settings.auth.mode == "none" and host != "localhost" and not is_loopback(host):
         raise ConfigError(
             f"The gateway would listen on {host} without authentication. Set gateway.auth.mode to 'token', or "
             "gateway.bind to 'loopback'."
@@ -69,13 +70,6 @@ def find_tailnet_address() -> str:
         "gateway.bind is 'tailnet' and this machine has no tailnet address. Start Tailscale, or set gateway.bind to "
         "'loopback'."
     )
-
-
-def _is_loopback_host(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -136,7 +136,11 @@ class ModelServer:
         self.accepted += 1
         try:
             while (request := await _read_request(reader)) is not None:
-                self._keep(request)
+                self.requests.append(request)
+                if self._record is not None:
+                    line = {"method": request.method, "path": request.path}
+                    with self._record.open("a", encoding="utf-8") as file:
+                        file.write(to_json(line | {"body": request.body.decode(errors="replace")}) + "\n")
                 if not await self._answer(request, reader, writer):
                     break
         except (ConnectionError, asyncio.CancelledError):
@@ -147,13 +151,6 @@ class ModelServer:
             writer.close()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
-
-    def _keep(self, request: Received) -> None:
-        self.requests.append(request)
-        if self._record is not None:
-            line = {"method": request.method, "path": request.path, "body": request.body.decode(errors="replace")}
-            with self._record.open("a", encoding="utf-8") as file:
-                file.write(to_json(line) + "\n")
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; return False if the connection must not be used again."""

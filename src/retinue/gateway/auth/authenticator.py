@@ -106,10 +106,6 @@ class RateLimiter:
 
 
 EVERYTHING = frozenset(Scope)
-NEEDS_TOKEN = "A token is required. Create one with `retinue gateway token create`."  # noqa: S105 - a sentence
-NEEDS_ITS_OWN = "A token is required in the header `Authorization: Bearer …`."
-NOT_THE_ONE = "The token is not valid here."
-NOT_VALID = "The token or password is not valid or has expired. Create a token with `retinue gateway token create`."
 
 
 class Authenticator:
@@ -142,10 +138,14 @@ class Authenticator:
             return self._admit_device(*paired)
         principal = self._recognise(credentials, source.user)
         if principal is None:
-            given = credentials.token is not None or credentials.password is not None
-            if given:
+            problem = "A token is required. Create one with `retinue gateway token create`."
+            if credentials.token is not None or credentials.password is not None:
                 self._failures.record(address, self.settings.auth.rate_limit)
-            raise RequestRefused(ErrorCode.UNAUTHENTICATED, NOT_VALID if given else NEEDS_TOKEN)
+                problem = (
+                    "The token or password is not valid or has expired. Create a token with "
+                    "`retinue gateway token create`."
+                )
+            raise RequestRefused(ErrorCode.UNAUTHENTICATED, problem)
         return Admission(principal)
 
     def lacks_credentials(self, credentials: Credentials, source: RequestSource) -> bool:
@@ -183,9 +183,12 @@ class Authenticator:
         """Check a secret that has one purpose only, such as webhooks; raises `RequestRefused` if it is wrong."""
         if self.is_secret(given, expected, address):
             return
-        if given is not None:
+        if given is None:
+            problem = "A token is required in the header `Authorization: Bearer …`."
+        else:
             self._failures.record(address, self.settings.auth.rate_limit)
-        raise RequestRefused(ErrorCode.UNAUTHENTICATED, NOT_THE_ONE if given is not None else NEEDS_ITS_OWN)
+            problem = "The token is not valid here."
+        raise RequestRefused(ErrorCode.UNAUTHENTICATED, problem)
 
     def is_secret(self, given: str | None, expected: Secret | None, address: str) -> bool:
         """Whether such a secret is correct; raises `RequestRefused` for an address that guessed too often."""

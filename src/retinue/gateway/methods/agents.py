@@ -45,7 +45,7 @@ async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
 
 @registry.implements(wire.SKILLS_LIST)
 async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
-    room = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
+    workspace = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
     return wire.SkillList(
         skills=[
             wire.SkillRow(
@@ -56,7 +56,7 @@ async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
                 eligible=judged.gate.eligible,
                 reasons=list(judged.gate.reasons),
             )
-            for judged in room.skills()
+            for judged in workspace.skills()
         ]
     )
 

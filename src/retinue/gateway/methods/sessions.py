@@ -119,14 +119,14 @@ async def compact(call: Call, params: wire.CompactSession) -> wire.CompactResult
 @registry.implements(wire.PATCH)
 async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     key = _session(call, params)
-    desk = SessionApi(call.runtime.dispatcher, call.runtime.runner(key), Inbound("", key))
+    session = SessionApi(call.runtime.dispatcher, call.runtime.runner(key), Inbound("", key))
     if params.model is not UNSET:  # first, because only the model can be refused
-        await desk.choose_model(params.model)
+        await session.choose_model(params.model)
     if params.thinking is not UNSET:
-        desk.choose_thinking(params.thinking)
+        session.choose_thinking(params.thinking)
     for name, value in ((LABEL, params.label), (VERBOSE, params.verbose), (REASONING, params.reasoning)):
         if value is not UNSET:
-            desk.choose(name, value)
+            session.choose(name, value)
     changed = SessionsChanged(session_key=key.text, reason="patched")
     call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", changed)
     return await get_session(call, OfSession(session_key=key.text))

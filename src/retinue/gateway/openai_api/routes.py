@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,9 +26,6 @@ from retinue.gateway.openai_api.submit import (
     submit,
 )
 from retinue.wire.protocol import Scope
-
-if TYPE_CHECKING:
-    from retinue.memory.store.protocol import Vector
 
 MAX_TEXTS = 2_048
 CLIENT_CLOSED_REQUEST = 499
@@ -108,10 +105,9 @@ async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> R
     name, vectors = await memories.embed(workspace, texts)
     if body.dimensions is not None and body.dimensions != vectors.shape[1]:
         raise BadField("dimensions", f"{name} supports only vectors of {vectors.shape[1]} dimensions.")
-    data = [
-        {"object": "embedding", "index": at, "embedding": _write_vector(row, body.encoding_format)}
-        for at, row in enumerate(vectors)
-    ]
+    is_base64 = body.encoding_format == "base64"
+    rows = (base64.b64encode(row.astype("<f4").tobytes()).decode() if is_base64 else row.tolist() for row in vectors)
+    data = [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)]
     tokens = sum(map(estimate_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return plain_response({"object": "list", "data": data, "model": name, "usage": usage})
@@ -129,13 +125,6 @@ def _read_texts(body: EmbeddingRequest) -> list[str]:
         if len(text) > MAX_TEXT_CHARS:
             raise BadField(f"input.{at}", f"A text has at most {MAX_TEXT_CHARS} characters.")
     return texts
-
-
-def _write_vector(row: Vector, encoding: str) -> str | list[float]:
-    if encoding == "base64":
-        return base64.b64encode(row.astype("<f4").tobytes()).decode()
-    numbers: list[float] = row.tolist()
-    return numbers
 
 
 ENDPOINTS = (

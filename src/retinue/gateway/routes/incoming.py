@@ -5,8 +5,7 @@ A webhook wakes an agent or gives it a task, with a token of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -135,7 +134,9 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
     pictures = [each for each in body.media if is_shown(each, limit)]
     arrival = Arrival(
         origin_of(account, body),
-        "\n".join(filter(None, (body.text, *(_describe(each) for each in body.media if each not in pictures)))),
+        "\n".join(
+            filter(None, (body.text, *(_describe_attachment(each) for each in body.media if each not in pictures)))
+        ),
         images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
         mentioned=body.mentioned,
         # Only the account's own token and the owner may say that a message is the owner's.
@@ -179,7 +180,7 @@ def is_shown(media: ChannelMedia, limit: int) -> bool:
     return media.data is not None and media.mime_type.startswith("image/") and len(media.data) * 3 // 4 <= limit
 
 
-def _describe(media: ChannelMedia) -> str:
+def _describe_attachment(media: ChannelMedia) -> str:
     """The line for a file that is not shown as a picture."""
     hidden = "too large to be shown" if media.data and media.mime_type.startswith("image/") else ""
     facts = filter(None, (media.name, media.mime_type, media.url, hidden))
@@ -201,7 +202,12 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
         raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks need a token: set hooks.token.")
     given = bearer_token(request.headers.getlist("authorization")) or request.headers.get(HOOK_HEADER)
     gateway.auth.check_secret(given, settings.token, find_source(request.scope, gateway.auth.settings).address)
-    body = _read_body(await request.body(), settings.max_body_bytes)
+    raw, limit = await request.body(), settings.max_body_bytes
+    if len(raw) > limit:
+        raise RequestRefused(ErrorCode.TOO_LARGE, f"The request is larger than {limit:,} bytes (hooks.maxBodyBytes).")
+    body = read_plain_json(raw)
+    if not isinstance(body, dict):
+        raise RequestRefused(ErrorCode.BAD_REQUEST, "The request must be a JSON object.")
     try:
         headers = {header: text for header, text in request.headers.items() if header not in _PRIVATE_HEADERS}
         task = await read_request(gateway.runtime.home, request.path_params["name"], body, headers)
@@ -211,15 +217,6 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
     except HookRefused as refusal:
         raise RequestRefused(_HOOK_CODES.get(refusal.status, ErrorCode.BAD_REQUEST), str(refusal)) from refusal
     return HookAccepted("accepted" if run else "next-heartbeat", run)
-
-
-def _read_body(raw: bytes, limit: int) -> Mapping[str, Any]:
-    if len(raw) > limit:
-        raise RequestRefused(ErrorCode.TOO_LARGE, f"The request is larger than {limit:,} bytes (hooks.maxBodyBytes).")
-    body = read_plain_json(raw)
-    if not isinstance(body, dict):
-        raise RequestRefused(ErrorCode.BAD_REQUEST, "The request must be a JSON object.")
-    return body
 
 
 CHANNEL_ENDPOINT = RouteEndpoint(

@@ -55,7 +55,7 @@ export class Approvals {
       this.#close(request.id);
       this.#root.hidden = this.#cards.size === 0;
     } catch (error) {
-      card.tell(error.message);
+      card.showProblem(error.message);
       card.disable(false);
     }
   }
@@ -91,7 +91,7 @@ class Card {
     for (const button of this.#buttons) button.disabled = isBusy;
   }
 
-  tell(problem) {
+  showProblem(problem) {
     this.#problem.textContent = problem;
     this.#problem.hidden = false;
   }

@@ -49,7 +49,7 @@ export class Outbox {
   }
 
   begun(runs) {
-    for (const run of runs) this.#waiting.get(run)?.own.tell("");
+    for (const run of runs) this.#waiting.get(run)?.own.showState("");
   }
 
   /** These runs ended; returns the text of one that was sent from here, if there is one. */
@@ -71,18 +71,18 @@ export class Outbox {
   async #deliver(message) {
     const { own } = message;
     const link = this.#link();
-    own.tell(link.isUp ? "Sending …" : WAITS);
+    own.showState(link.isUp ? "Sending …" : WAITS);
     if (!link.isUp) return;
     try {
       const params = { message: message.text, sessionKey: message.sessionKey, idempotencyKey: message.key };
       const { runId } = await link.call("chat.send", params);
       this.#unsent.delete(message);
-      own.tell("");
+      own.showState("");
       if (!this.#ended.has(runId)) this.#waiting.set(runId, message);
       this.#accepted({ run: runId, own, sessionKey: message.sessionKey });
     } catch (error) {
       if (error instanceof LinkLost || error.code === "shutting_down") {
-        own.tell(WAITS);
+        own.showState(WAITS);
         return;
       }
       this.#unsent.delete(message);

@@ -3,9 +3,9 @@
 import { Approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
 import { DevicePane } from "./devices.js";
-import { Dialogue, historyBefore, unfinishedFrom } from "./dialogue.js";
+import { Conversation, historyBefore, unfinishedFrom } from "./conversation.js";
 import { byId, make, shorten } from "./dom.js";
-import { Door, forgetCredentials, keepCredentials, keptCredentials } from "./door.js";
+import { SignIn, forgetCredentials, keepCredentials, keptCredentials } from "./sign_in.js";
 import { Link, LinkLost, Refusal } from "./link.js";
 import { Outbox } from "./outbox.js";
 import { OWN_PREFIX, SessionPane, sessionName } from "./sessions.js";
@@ -18,8 +18,8 @@ const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The previous conversation was archived, and a new one was started.";
 
 class Page {
-  #door = new Door((attempts, stay) => this.#signIn(attempts, stay), () => this.#signOut(""));
-  #dialogue = new Dialogue(byId("log"), () => this.#who(), (runs, place) => this.#findAsked(runs, place));
+  #signInForm = new SignIn((attempts, stay) => this.#signIn(attempts, stay), () => this.#signOut(""));
+  #conversation = new Conversation(byId("log"), () => this.#who(), (runs, place) => this.#findAsked(runs, place));
   #composer = new Composer((text) => this.#send(text), () => this.#stop());
   #pane = new SessionPane((key) => this.#open(key));
   #approvals = new Approvals((request, verdict) => this.#decide(request, verdict), (key) => this.#elsewhere(key));
@@ -60,14 +60,14 @@ class Page {
       greeted: (hello) => this.#greeted(hello),
       heard: (frame) => this.#heard(frame),
       lost: (reason) => this.#lost(`${reason} Trying again …`),
-      waits: (code) => this.#door.wait(code),
+      waits: (code) => this.#signInForm.wait(code),
       refused: (refusal) => this.#refused(refusal),
     });
   }
 
   #lost(problem) {
-    if (byId("room").hidden) this.#door.open(problem);
-    else this.#tellState(problem);
+    if (byId("chat-page").hidden) this.#signInForm.open(problem);
+    else this.#showState(problem);
   }
 
   #refused(refusal) {
@@ -85,11 +85,11 @@ class Page {
     if (!keeps) forgetCredentials();
     this.#link?.close();
     this.#opening += 1;
-    this.#dialogue.clear();
+    this.#conversation.clear();
     this.#approvals.show([]);
     this.#devices.show({ waiting: [], paired: [] }, { scopes: [] });
-    byId("room").hidden = true;
-    this.#door.open(problem);
+    byId("chat-page").hidden = true;
+    this.#signInForm.open(problem);
   }
 
   async #greeted(hello) {
@@ -98,9 +98,9 @@ class Page {
       keepCredentials(hello.token ? { token: hello.token } : this.#attempt.credentials, this.#attempt.stay);
       this.#attempt = { credentials: keptCredentials(), others: [], stay: true, isTyped: false };
     }
-    this.#door.close();
-    byId("room").hidden = false;
-    this.#tellState("");
+    this.#signInForm.close();
+    byId("chat-page").hidden = false;
+    this.#showState("");
     this.#composer.bar(this.#may("write") ? "" : "This device can only read.");
     await this.#attempting(async () => {
       await this.#link.call("sessions.subscribe", { gateway: true });
@@ -162,7 +162,7 @@ class Page {
       return await this.#link.call("sessions.get", { sessionKey: key });
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.#tellState(error.message);
+      this.#showState(error.message);
       return this.#link.call("sessions.get");
     }
   }
@@ -174,12 +174,13 @@ class Page {
     this.#seq = Math.max(joined.seq, events.at(-1)?.seq ?? 0);
     this.#sessionId = history.sessionId;
     this.#showIdentity();
-    this.#dialogue.showHistory(events.length ? historyBefore(history.entries, events) : history.entries, history.total);
-    if (!history.total && this.#introduction.advice) this.#dialogue.note(this.#introduction.advice);
-    if (this.#introduction.caution) this.#dialogue.note(this.#introduction.caution);
+    const entries = events.length ? historyBefore(history.entries, events) : history.entries;
+    this.#conversation.showHistory(entries, history.total);
+    if (!history.total && this.#introduction.advice) this.#conversation.note(this.#introduction.advice);
+    if (this.#introduction.caution) this.#conversation.note(this.#introduction.caution);
     const running = events.flatMap((frame) => frame.payload.runs);
     this.#outbox.ended(history.entries.map((entry) => entry.run).filter((run) => run && !running.includes(run)));
-    for (const own of this.#outbox.of(this.#key)) this.#dialogue.putBack(own);
+    for (const own of this.#outbox.of(this.#key)) this.#conversation.putBack(own);
     for (const frame of events) this.#apply(frame);
     this.#showRunning();
     this.#pane.fold();
@@ -193,7 +194,7 @@ class Page {
     const { answers } = await this.#link.call("agent.missed", { sessionKey: this.#key });
     for (const { outbound } of answers) {
       const isShown = entries.some((entry) => entry.run === outbound.runId);
-      if (!isShown && !outbound.silent) this.#dialogue.note(outbound.error || outbound.text);
+      if (!isShown && !outbound.silent) this.#conversation.note(outbound.error || outbound.text);
       await this.#link.call("agent.confirm", { runId: outbound.runId });
     }
   }
@@ -205,12 +206,12 @@ class Page {
     if (current) current.running = this.#isRunning(); // this page knows it earlier than the list
     const shown = current || !this.#key ? sessions : [{ key: this.#key, agent: this.#agentId() }, ...sessions];
     this.#pane.show(shown, this.#key, this.#agents.length > 1 ? this.#agents : []);
-    if (!current || this.#buffer || this.#dialogue.isRunning) return;
+    if (!current || this.#buffer || this.#conversation.isRunning) return;
     if (this.#sessionId && current.sessionId !== this.#sessionId) {
-      const told = this.#lastCommand || FRESH;
+      const text = this.#lastCommand || FRESH;
       this.#lastCommand = "";
       await this.#open(this.#key);
-      this.#dialogue.note(told);
+      this.#conversation.note(text);
     }
     this.#sessionId = current.sessionId;
   }
@@ -251,12 +252,12 @@ class Page {
   }
 
   #send(text) {
-    this.#outbox.send(this.#key, text, this.#dialogue.addOwn(text));
+    this.#outbox.send(this.#key, text, this.#conversation.addOwn(text));
     this.#showRunning();
   }
 
   #accepted({ run, own, sessionKey }) {
-    if (sessionKey === this.#key) this.#dialogue.noteRun(run, own);
+    if (sessionKey === this.#key) this.#conversation.noteRun(run, own);
     this.#showRunning();
   }
 
@@ -288,13 +289,13 @@ class Page {
     if (event === "approvals.changed") this.#attempting(() => this.#loadApprovals());
     if (event === "devices.changed") this.#attempting(() => this.#loadDevices());
     if (event === "config.changed") this.#attempting(() => this.#loadAgents());
-    if (event === "shutdown") this.#tellState(`The gateway is shutting down: ${payload.reason}.`);
+    if (event === "shutdown") this.#showState(`The gateway is shutting down: ${payload.reason}.`);
   }
 
   #apply(frame) {
     this.#seq = frame.seq;
     const { runs, event } = frame.payload;
-    const end = this.#dialogue.apply(runs, event);
+    const end = this.#conversation.apply(runs, event);
     if (event.type === "turn_started") this.#outbox.begun(runs);
     if (end) this.#finished(runs, end);
     this.#showRunning();
@@ -324,7 +325,7 @@ class Page {
   }
 
   #isRunning() {
-    return this.#dialogue.isRunning || this.#outbox.isWaiting(this.#key);
+    return this.#conversation.isRunning || this.#outbox.isWaiting(this.#key);
   }
 
   #showRunning() {
@@ -361,7 +362,7 @@ class Page {
     return this.#hello?.scopes.includes(scope) ?? false;
   }
 
-  #tellState(text) {
+  #showState(text) {
     byId("state").textContent = text;
   }
 
@@ -375,7 +376,7 @@ class Page {
       await act();
     } catch (error) {
       if (error instanceof LinkLost) return;
-      this.#tellState(error.message);
+      this.#showState(error.message);
     }
   }
 }

@@ -63,7 +63,7 @@ export class SessionPane {
 
   #unfold(isOpen) {
     this.#menu.setAttribute("aria-expanded", String(isOpen));
-    byId("room").classList.toggle("side-open", isOpen);
+    byId("chat-page").classList.toggle("side-open", isOpen);
     if (isOpen) (this.#list.querySelector("[aria-current]") ?? byId("new")).focus();
   }
 }

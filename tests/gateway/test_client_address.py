@@ -1,4 +1,4 @@
-"""What is believed about a client that comes through a proxy, and from whom."""
+"""The address and the user of a client behind a proxy."""
 
 from __future__ import annotations
 

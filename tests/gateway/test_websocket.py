@@ -1,4 +1,4 @@
-"""The protocol on the wire, frame by frame."""
+"""The protocol over a WebSocket, frame by frame."""
 
 from __future__ import annotations
 
@@ -236,3 +236,14 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
             response = await raw.call(name, **params)
             assert response["ok"], (name, response)
             codec.convert(response["payload"], method.result)
+
+
+async def test_a_search_returns_the_lines_of_a_note(hall: Hall) -> None:
+    notes = hall.home.workspace / "memory"
+    notes.mkdir(parents=True)
+    (notes / "garden.md").write_text("# Garden\n\nThe fennel grows beside the shed.\n")
+    async with raw_socket(hall) as raw:
+        [hit] = (await raw.result("memory.search", query="fennel"))["hits"]
+    assert (hit["path"], hit["startLine"], hit["source"]) == ("memory/garden.md", 1, "memory")
+    assert "beside the shed" in hit["snippet"]
+    assert 0 < hit["score"] <= 1

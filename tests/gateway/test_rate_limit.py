@@ -1,4 +1,4 @@
-"""How often somebody may fail, wherever they come from."""
+"""The rate limit for failed authentication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner changes and restarts by a command in a chat."""
+"""Commands in a chat that change the configuration or restart the gateway."""
 
 from __future__ import annotations
 

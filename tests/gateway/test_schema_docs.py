@@ -1,4 +1,4 @@
-"""The documents of the protocol are true to the code."""
+"""The published documents of the protocol match the code."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ export function historyBefore(entries, events) {
  * `who` has the agent's `name` and `emoji` and whether reasoning is shown. `missing(runs, place)` is called for a turn
  * whose message was not sent from here; it passes the message to `place`.
  */
-export class Dialogue {
+export class Conversation {
   #root;
   #who;
   #missing;
@@ -124,7 +124,7 @@ export class Dialogue {
       this.note(event.text);
       return null;
     }
-    this.#tell(runs, event);
+    this.#applyToAnswer(runs, event);
     return null;
   }
 
@@ -135,7 +135,7 @@ export class Dialogue {
 
   #begin(runs) {
     const isKnown = runs.some((run) => this.#own.has(run) || this.#shown.has(run));
-    for (const run of runs) this.#own.get(run)?.tell("");
+    for (const run of runs) this.#own.get(run)?.showState("");
     const answer = this.#startAnswer(runs, true);
     this.#root.append(answer.element);
     this.#answer = answer;
@@ -154,7 +154,7 @@ export class Dialogue {
     return { own, isCommand: !answer, text: event.error || event.text || "" };
   }
 
-  #tell(runs, event) {
+  #applyToAnswer(runs, event) {
     if (!this.#answer) {
       this.#answer = this.#startAnswer(runs, false);
       this.#root.append(this.#answer.element);
@@ -233,14 +233,14 @@ export class OwnMessage {
     this.state = state;
   }
 
-  tell(text) {
+  showState(text) {
     this.state.textContent = text;
   }
 
   /** The message could not be sent; `again` retries. */
   fail(problem, again) {
     const retry = () => {
-      this.tell("");
+      this.showState("");
       again();
     };
     const button = make("button", { type: "button", on: { click: retry } }, "Send again");

@@ -1,4 +1,4 @@
-"""Webhooks against a gateway that really listens."""
+"""Webhooks of a listening gateway."""
 
 from __future__ import annotations
 

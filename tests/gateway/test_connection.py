@@ -1,4 +1,4 @@
-"""What is sent to a client leaves in few pieces, in order, and nothing of it is held back for long or forever."""
+"""Frames are sent in few packets, in order and without long delays."""
 
 from __future__ import annotations
 

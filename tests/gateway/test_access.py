@@ -1,4 +1,4 @@
-"""Who gets in: every route and method, with everything that is not good enough."""
+"""Access control: every route and method, with credentials that do not suffice."""
 
 from __future__ import annotations
 

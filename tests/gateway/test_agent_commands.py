@@ -1,4 +1,4 @@
-"""A command that an agent runs is not the owner, whatever token it has found."""
+"""A command that an agent runs cannot act as the owner, even with the owner's token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are numbered, kept within bounds, and what is gone is said to be gone."""
+"""Events are numbered and kept within limits, and gaps are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that take a while: whoever sent one may go away, and the gateway may be told to end."""
+"""Slow commands continue after their sender has left and while the gateway shuts down."""
 
 from __future__ import annotations
 

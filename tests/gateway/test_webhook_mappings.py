@@ -1,4 +1,4 @@
-"""Mappings of webhooks against a gateway that really listens: where they are, what they ask, and where answers go."""
+"""Mappings of webhooks in a listening gateway: paths, tasks and delivery of answers."""
 
 from __future__ import annotations
 

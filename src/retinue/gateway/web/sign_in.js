@@ -34,8 +34,8 @@ export function readSecret(typed) {
 }
 
 /** The form. `signIn(attempts, stay)` gets the credentials or a pairing request; `stop()` withdraws the request. */
-export class Door {
-  #root = byId("door");
+export class SignIn {
+  #root = byId("sign-in-page");
   #form = byId("sign-in");
   #asking = byId("asking");
   #secret = byId("secret");
@@ -46,11 +46,11 @@ export class Door {
       event.preventDefault();
       const attempts = readSecret(this.#secret.value);
       this.#secret.value = "";
-      this.#tell("");
+      this.#showProblem("");
       signIn(attempts, byId("stay").checked);
     });
     byId("ask").addEventListener("click", () => {
-      this.#tell("");
+      this.#showProblem("");
       signIn([{ requestPairing: true }], byId("stay").checked);
     });
     byId("asking-stop").addEventListener("click", stop);
@@ -69,16 +69,16 @@ export class Door {
     this.#form.hidden = false;
     this.#asking.hidden = true;
     byId("asking-code").textContent = "";
-    this.#tell(problem);
+    this.#showProblem(problem);
     this.#secret.focus();
   }
 
   close() {
     this.#root.hidden = true;
-    this.#tell("");
+    this.#showProblem("");
   }
 
-  #tell(problem) {
+  #showProblem(problem) {
     this.#problem.textContent = problem;
     this.#problem.hidden = !problem;
   }
