@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from retinue.config.reference import render_reference
+from retinue.config.explain import render_reference
 from retinue.config.schema import Config
 from retinue.gateway.schema_docs import render_asyncapi, render_methods, render_openapi
 

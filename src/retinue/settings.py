@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
 
 from msgspec import UNSET
 
-from retinue.structs.declare import Declared, FieldInfo, Parsed, UnknownKeys, declare
-from retinue.structs.plain import write_with
+from retinue.structs.declare import Declared, FieldInfo, Parsed, UnknownKeys, declare, write_with
 
 Reload = Literal["live", "restart"]
 T = TypeVar("T")
@@ -23,7 +22,7 @@ S = TypeVar("S", bound="Settings")
 class Settings(Declared, rename="camel"):
     """A group of configuration keys.
 
-    The docstring under a key is its documentation. `config.documentation` reads it from the source when it is needed,
+    The docstring under a key is its documentation. `config.keys` reads it from the source when it is needed,
     so that it costs nothing at start.
     """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retinue.config.agent_editable_keys import ALLOWED, check_change
+from retinue.config.edit import AGENT_EDITABLE_KEYS, check_agent_change
 from retinue.config.keypath import parse_path
 from retinue.config.keys import every_key, require_key
 from retinue.config.schema import Config
@@ -14,7 +14,7 @@ from retinue.core.errors import UsageError
 
 
 def test_everything_on_the_list_exists() -> None:
-    for key in ALLOWED:
+    for key in AGENT_EDITABLE_KEYS:
         require_key(Config, parse_path(key))
 
 
@@ -30,7 +30,7 @@ def test_everything_on_the_list_exists() -> None:
     ],
 )
 def test_harmless_keys_may_be_changed(key: str, value: Any) -> None:
-    check_change(key, value)
+    check_agent_change(key, value)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_harmless_keys_may_be_changed(key: str, value: Any) -> None:
 )
 def test_rights_secrets_plugins_hooks_and_doors_stay_the_owners(key: str, value: Any) -> None:
     with pytest.raises(UsageError):
-        check_change(key, value)
+        check_agent_change(key, value)
 
 
 RISKY_SECTIONS = (
@@ -99,7 +99,7 @@ def test_no_key_that_sounds_like_a_right_a_secret_or_an_address_may_be_changed()
         name = path.rsplit(".", 1)[-1].lower()
         if path.startswith(RISKY_SECTIONS) or name.startswith(RISKY_NAMES):
             try:
-                check_change(path, "x")
+                check_agent_change(path, "x")
                 slipped_in.append(path)
             except UsageError:
                 pass
@@ -109,4 +109,4 @@ def test_no_key_that_sounds_like_a_right_a_secret_or_an_address_may_be_changed()
 @pytest.mark.parametrize("value", ["${OPENAI_API_KEY}", {"a": ["x ${HOME}"]}, {"$include": "/etc/passwd"}])
 def test_a_value_may_not_refer_to_the_environment_or_to_files(value: Any) -> None:
     with pytest.raises(UsageError):
-        check_change("messages.responsePrefix", value)
+        check_agent_change("messages.responsePrefix", value)

@@ -6,8 +6,8 @@ import pytest
 
 from retinue.config.explain import effective_value, explain
 from retinue.config.keypath import parse_path
+from retinue.config.keys import is_secret
 from retinue.config.load import load_config
-from retinue.config.secret_keys import is_secret
 from retinue.core.errors import UsageError
 from retinue.storage.home_paths import HomePaths
 from tests.config.conftest import Write

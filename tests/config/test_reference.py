@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from retinue.config.explain import json_schema, render_reference
 from retinue.config.keypath import parse_path
 from retinue.config.keys import every_key
-from retinue.config.reference import json_schema, render_reference
 from retinue.config.schema import Config
 from retinue.core.errors import UsageError
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from retinue.config.documentation import documentation_of
 from retinue.config.explain import plain_config
 from retinue.config.keypath import look_up, parse_path
-from retinue.config.keys import every_key, suggest_key
+from retinue.config.keys import documentation_of, every_key, suggest_key
 from retinue.config.schema import Config
 from retinue.core.errors import UsageError
 from retinue.structs.decode import DecodeError, decode

@@ -15,8 +15,8 @@ from retinue.providers.registry import ADAPTERS, Providers
 from retinue.providers.settings import ModelsSettings
 from retinue.providers.vendors import canonical_provider
 from retinue.security.secrets import Secrets
+from retinue.structs.declare import to_plain
 from retinue.structs.decode import decode
-from retinue.structs.plain import to_plain
 from tests.providers.test_gguf import write_gguf
 
 

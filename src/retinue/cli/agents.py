@@ -69,7 +69,7 @@ def bindings(invocation: Invocation) -> None:
     """List the bindings in the order in which they are tried, most specific first."""
     from retinue.dispatch.router import tier_of
     from retinue.runtime.home import load_home
-    from retinue.structs.plain import to_plain
+    from retinue.structs.declare import to_plain
 
     config = load_home(invocation.home).config
     rows: list[dict[str, Any]] = [

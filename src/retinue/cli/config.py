@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from retinue.config.edit import Edited
     from retinue.config.explain import Explanation
     from retinue.config.load import LoadedConfig
-    from retinue.config.problems import Problem
+    from retinue.config.sources import Problem
 
 
 @click.group(cls=Group)
@@ -59,7 +59,7 @@ def set_key(invocation: Invocation, key: str, value: str) -> None:
     """
     from retinue.config.edit import set_value
     from retinue.config.keypath import parse_path
-    from retinue.config.secret_keys import is_secret
+    from retinue.config.keys import is_secret
 
     if is_secret(parse_path(key)):
         invocation.keep_quiet(value)
@@ -157,8 +157,8 @@ def _format_explanation(found: Explanation) -> str:
 @pass_invocation
 def schema(invocation: Invocation, key: str | None) -> None:
     """Print the JSON Schema of the configuration, or of KEY."""
+    from retinue.config.explain import json_schema
     from retinue.config.keypath import parse_path
-    from retinue.config.reference import json_schema
     from retinue.config.schema import Config
 
     found = json_schema(Config, parse_path(key) if key else ())
@@ -178,7 +178,7 @@ def _read(invocation: Invocation) -> LoadedConfig:
     """Load the configuration; secrets in it and in the environment are redacted from all output."""
     from retinue.config.load import load_config
     from retinue.runtime.known_secrets import known_secrets
-    from retinue.structs.plain import to_plain
+    from retinue.structs.declare import to_plain
 
     loaded = load_config(invocation.home, os.environ)
     for secret in known_secrets(to_plain(loaded.config, only_set=True), os.environ, ()):

@@ -1,9 +1,13 @@
-"""Editing the configuration: changes one key in the file that contains it, if the result is valid."""
+"""Editing the configuration: changes keys in the files that contain them, if the result is valid.
+
+`AGENT_EDITABLE_KEYS` lists the keys that an agent may change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,15 +15,13 @@ from retinue.config.json5 import Json5Error, parse
 from retinue.config.json5_edit import set_in, unset_in
 from retinue.config.json5_tree import Json
 from retinue.config.keypath import Segment, Step, format_key_path, locate, look_up, parse_path
-from retinue.config.keys import require_key
+from retinue.config.keys import redact, require_key
 from retinue.config.load import Checked, check_text
-from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.secret_keys import redact
-from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
+from retinue.config.sources import Located, Problem, SourceError, Sources, assemble, read_main_file
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ConfigError, StorageError, UsageError
-from retinue.security.redaction import redact_everything
+from retinue.security.redaction import redact_everything, texts_in_data
 from retinue.storage.auditlog import CLI, AuditLog
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
@@ -180,3 +182,50 @@ def _check_edit(home: HomePaths, environment: Mapping[str, str], before: Sources
     if added:
         raise ConfigError(f"Nothing was changed, because the result would not be valid: {added[0]}")
     return new
+
+
+_OF_EVERY_AGENT = ("model", "heartbeat.every", "heartbeat.activeHours", "humanDelay")
+_OF_DEFAULTS = (
+    *("models", "thinkingDefault", "reasoningDefault", "verboseDefault", "userTimezone", "timeFormat"),
+    *("blockStreamingDefault", "typingMode"),
+)
+_OF_ONE_AGENT = ("name", "identity", "groupChat")
+
+AGENT_EDITABLE_KEYS: tuple[str, ...] = (
+    *(f"agents.defaults.{name}" for name in (*_OF_EVERY_AGENT, *_OF_DEFAULTS)),
+    *(f"agents.list[0].{name}" for name in (*_OF_EVERY_AGENT, *_OF_ONE_AGENT)),
+    "messages",
+    "session.reset",
+    "session.resetByType",
+    "session.resetByChannel",
+    "session.idleMinutes",
+    "session.maintenance",
+    "logging.level",
+    "logging.consoleLevel",
+    "logging.consoleStyle",
+)
+"""Keys that an agent may edit, including everything below them; `[0]` means any item.
+
+This is an allowlist, because a denylist would miss new keys. It contains neither permissions, sandboxes, credentials,
+endpoints, plugins, hooks, routing and access to the gateway, nor sections that contain them.
+"""
+
+_EDITABLE_PATHS = tuple(parse_path(key) for key in AGENT_EDITABLE_KEYS)
+
+
+def check_agent_change(key: str, value: Any) -> None:
+    """Raise `UsageError` if an agent may not set a key to this value."""
+    path = parse_path(key)
+    require_key(Config, path)
+    if not any(_is_within(path, editable) for editable in _EDITABLE_PATHS):
+        raise UsageError(f"Only the owner can change '{key}', with `retinue config set {key} …`.")
+    if any(text.lstrip().startswith("$") or "${" in text for text in texts_in_data(value)):
+        raise UsageError(f"The value for '{key}' contains a reference with '$', which only the owner may write.")
+
+
+def _is_within(path: Sequence[Segment], editable: Sequence[Segment]) -> bool:
+    """Return whether a path is an editable key or below one; an index in the editable key means any item."""
+    return len(path) >= len(editable) and all(
+        not isinstance(step, str) if isinstance(wanted, int) else step == wanted
+        for step, wanted in zip(path, editable, strict=False)
+    )

@@ -1,19 +1,20 @@
-"""Explains one key: its value, the origin of the value, and the documentation of the key."""
+"""Explains keys: one key with its value and origin, the reference page of all keys, and their JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from retinue.config.keypath import Segment, format_key_path, locate, look_up, parse_path
-from retinue.config.keys import keys_of, require_key
+from retinue.config.keys import Key, documentation_of, every_key, key_of, keys_of, redact, require_key, shape_of
 from retinue.config.load import LoadedConfig, ValueOrigin
 from retinue.config.schema import Config
-from retinue.config.secret_keys import redact
-from retinue.settings import Reload
-from retinue.structs.plain import to_plain
+from retinue.settings import Reload, Settings
+from retinue.structs import json_schema as structs
+from retinue.structs.declare import Declared, Field, to_plain
 
 _WORKSPACE = ("agents", "defaults", "workspace")
 
@@ -81,3 +82,64 @@ def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any
 def plain_config(config: Config) -> Any:
     """Return the configuration as plain data, including defaults and secrets."""
     return to_plain(config, omit_none=True)
+
+
+_INTRO = """\
+# Configuration reference
+
+Every key of `retinue.json`. This page is made from the code by `make docs`; see
+[Configuration](../configuration.md) for how to use it.
+
+In a key, `[]` stands for an item of a list and `<name>` for a name of your choice. *Reload* says whether a running
+gateway applies a change (`live`) or must be restarted (`restart`). A key that is *not yet used* is accepted,
+so that configurations written for OpenClaw validate, but has no effect.
+"""
+
+
+def render_reference(config: type[Settings]) -> str:
+    """Return the reference page in Markdown: one table for each section."""
+    parts = [_INTRO]
+    for name, (section, field) in keys_of(shape_of(config)).items():
+        keys = [key for key in every_key(config) if _belongs_to(key.path, name) and key.shape.is_leaf]
+        parts.append(f"## {name}\n\n{documentation_of(section)[field.attribute]}\n")
+        parts.append("\n".join(_table(keys)) + "\n")
+    return "\n".join(parts)
+
+
+def _belongs_to(path: str, section: str) -> bool:
+    return path == section or path.startswith((f"{section}.", f"{section}["))
+
+
+def _table(keys: Sequence[Key]) -> Iterator[str]:
+    yield "| Key | Takes | Default | Reload | Meaning |"
+    yield "|---|---|---|---|---|"
+    for key in keys:
+        default = "required" if key.is_required else _code(key.default)
+        meaning = f"{key.description}{' *Not yet used.*' if key.pending else ''}"
+        cells = (f"`{key.path}`", key.shape.words, default, key.reload, meaning)
+        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _code(value: Any) -> str:
+    return "" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def json_schema(config: type[Settings], path: Sequence[Segment] = ()) -> dict[str, Any]:
+    """Return the JSON Schema of the configuration or of the part at a path, with the documentation of every key."""
+    key = require_key(config, path)
+    hint: Any = config if not path else key.field.type if key.field else Any
+    schema = structs.json_schema(hint, _describe_key)
+    if path and key.description:
+        schema["description"] = key.description
+    return schema
+
+
+def _describe_key(section: type[Declared], field: Field) -> dict[str, Any]:
+    assert issubclass(section, Settings)
+    info = key_of(section, field, "").info
+    documentation = documentation_of(section).get(field.attribute, "")
+    return {"description": documentation, "reload": info.reload, "pending": info.pending}

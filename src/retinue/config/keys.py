@@ -1,21 +1,83 @@
-"""The keys of the configuration: path, type and documentation of each."""
+"""The keys of the configuration: path, type and documentation of each, and which of them hold secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from textwrap import dedent
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from retinue.config.documentation import documentation_of
-from retinue.config.key_types import Shape, shape_of
 from retinue.config.keypath import Segment, format_key_path
 from retinue.core.errors import UsageError
+from retinue.security.redaction import HIDDEN
 from retinue.settings import KeyInfo, Reload, Settings
-from retinue.structs.declare import Field, default_of, fields_of
-from retinue.structs.plain import to_plain
+from retinue.structs.declare import Field, arms_of, default_of, describe, fields_of, to_plain
+
+
+@cache
+def documentation_of(section: type[Settings]) -> Mapping[str, str]:
+    """Return the documentation of a section's keys by attribute: the docstrings under them, read from the source."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, Settings) and base is not Settings:
+            found.update(_field_docstrings(base))
+    return found
+
+
+def _field_docstrings(section: type[Settings]) -> Iterator[tuple[str, str]]:
+    declaration = ast.parse(dedent(inspect.getsource(section))).body[0]
+    assert isinstance(declaration, ast.ClassDef)
+    for statement, following in zip(declaration.body, declaration.body[1:], strict=False):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, inspect.cleandoc(text)
+            case _:
+                pass
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a value can contain: the keys of an object, the items of a list, the values of a map."""
+
+    sections: tuple[type[Settings], ...]
+    items: Any
+    values: Any
+    is_free: bool
+    takes_text: bool
+    words: str
+    allowed: tuple[Any, ...]
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the value contains no declared keys."""
+        below = (hint for hint in (self.items, self.values) if hint is not None)
+        return not self.sections and all(shape_of(hint).is_leaf for hint in below)
+
+
+def shape_of(hint: Any, limits: Mapping[str, Any] | None = None) -> Shape:
+    """Return the shape for a type and the limits of its key."""
+    arms = [arm for arm in arms_of(hint) if arm is not NoneType]
+    lists = [get_args(arm)[0] for arm in arms if get_origin(arm) in (list, tuple, set)]
+    maps = [get_args(arm)[1] for arm in arms if get_origin(arm) is dict]
+    allowed = tuple(value for arm in arms if get_origin(arm) is Literal for value in get_args(arm))
+    return Shape(
+        sections=tuple(arm for arm in arms if isinstance(arm, type) and issubclass(arm, Settings)),
+        items=lists[0] if lists else None,
+        values=maps[0] if maps else None,
+        is_free=any(arm is Any or arm is object for arm in arms),
+        takes_text=any(arm is str or get_origin(arm) is Literal for arm in arms)
+        and not any(arm in (bool, int, float) for arm in arms)
+        and all(isinstance(value, str) for value in allowed),
+        words=describe(hint, limits),
+        allowed=allowed,
+    )
+
 
 MOVED = {
     "agents.entries": "agents.list",
@@ -155,3 +217,28 @@ def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
         return get_close_matches(spelled, fixed or same_name, n=1, cutoff=0.0)[0]
     anywhere = get_close_matches(spelled, everywhere, n=1, cutoff=0.75)
     return anywhere[0] if anywhere else None
+
+
+_SECRET_NAME = re.compile(
+    r"(?:api_?key|token|password|passphrase|secret|credential|private_?key|authorization|cookie)$", re.IGNORECASE
+)
+_MAPS_OF_SECRETS = ("env", "vars", "headers")
+
+
+def is_secret(path: Sequence[Segment]) -> bool:
+    """Return whether the value at a path is a secret."""
+    names = [segment for segment in path if isinstance(segment, str)]
+    if not names:
+        return False
+    is_named_so = bool(_SECRET_NAME.search(names[-1]))
+    stands_in_map = len(names) > 1 and names[-2] in _MAPS_OF_SECRETS
+    return is_named_so or (stands_in_map and names not in (["env", "vars"], ["env", "shellEnv"]))
+
+
+def redact(value: Any, path: Sequence[Segment] = ()) -> Any:
+    """Return a plain value with every secret replaced; references to secrets are kept."""
+    if isinstance(value, dict):
+        return {name: redact(below, (*path, name)) for name, below in value.items()}
+    if isinstance(value, list):
+        return [redact(below, path) for below in value]
+    return HIDDEN if isinstance(value, str) and value and is_secret(path) else value

@@ -13,12 +13,10 @@ import msgspec
 
 from retinue.config.json5 import is_blank
 from retinue.config.keypath import Segment, locate, parse_path
-from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
-from retinue.config.substitution import substitute
+from retinue.config.sources import Located, Problem, SourceError, Sources, assemble, read_main_file
 from retinue.config.validation import pending_keys, validate
-from retinue.config.variables import declared_variables
+from retinue.config.variables import declared_variables, substitute
 from retinue.core.errors import StorageError, UsageError
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths

@@ -6,12 +6,17 @@ from typing import Any
 
 from retinue.config.sections.agents import AgentsSettings
 from retinue.config.sections.automation import CronSettings, HooksSettings
-from retinue.config.sections.diagnostics import DiagnosticsSettings
-from retinue.config.sections.gateway import EnvSettings, GatewaySettings, LoggingSettings, PluginsSettings
-from retinue.config.sections.memory import MemorySettings
+from retinue.config.sections.gateway import (
+    DiagnosticsSettings,
+    EnvSettings,
+    GatewaySettings,
+    LoggingSettings,
+    PluginsSettings,
+)
 from retinue.config.sections.routing import ChannelSettings, CommandsSettings, MessagesSettings
 from retinue.config.sections.tools import ToolsSection
 from retinue.dispatch.settings import Binding
+from retinue.memory.settings import MemorySettings
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.sessions.settings import SessionSettings
 from retinue.settings import Settings, key

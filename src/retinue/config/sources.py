@@ -1,10 +1,11 @@
-"""Reads the configuration file and its includes into one tree with the position of each value."""
+"""Reads the configuration file and its includes into one tree, with the position of each value and of each problem."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -12,10 +13,26 @@ from msgspec.structs import replace
 from retinue.config.json5 import Json5Error, is_blank, parse
 from retinue.config.json5_tree import Array, Document, Json, Node, Object, Scalar
 from retinue.config.keypath import Step, format_key_path
-from retinue.config.problems import Problem, Severity
 from retinue.core.errors import ConfigError, StorageError
 from retinue.storage.files import Links, NotThere, Root
 from retinue.storage.home_paths import HomePaths
+
+Severity = Literal["error", "warning"]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error, which makes the configuration unusable, or a warning."""
+
+    severity: Severity
+    path: str
+    file: Path
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{where}: {f'{self.path}: ' if self.path else ''}{self.message}"
+
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_TOTAL_BYTES = 8 * 1024 * 1024

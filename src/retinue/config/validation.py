@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from retinue.config.key_types import shape_of
 from retinue.config.keypath import Step, format_key_path
-from retinue.config.keys import Key, find_key, step_into, suggest_key
-from retinue.config.problems import Problem
+from retinue.config.keys import Key, find_key, is_secret, shape_of, step_into, suggest_key
 from retinue.config.schema import Config
-from retinue.config.secret_keys import is_secret
 from retinue.config.sections.tools import AllowRules
-from retinue.config.sources import Located
+from retinue.config.sources import Located, Problem
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
 from retinue.toolkit.settings import ToolsSettings

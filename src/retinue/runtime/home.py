@@ -29,7 +29,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.presence import has_ancestor_with_variable
-from retinue.structs.plain import to_plain
+from retinue.structs.declare import to_plain
 from retinue.workspace.trust import TrustedFolder, read_trusted
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec.structs import replace
 
-from retinue.config.secret_keys import is_secret
+from retinue.config.keys import is_secret
 from retinue.core.errors import ConfigError
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelRequest

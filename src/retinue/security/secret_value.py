@@ -6,8 +6,7 @@ from typing import Annotated
 
 from retinue.core.errors import ConfigError
 from retinue.security.secrets import EnvSecret, ExecSecret, FileSecret, KeyringSecret, dump_secret, parse_secret
-from retinue.structs.declare import Parsed
-from retinue.structs.plain import write_with
+from retinue.structs.declare import Parsed, write_with
 
 
 def _read_secret(value: object) -> object:

@@ -1,18 +1,24 @@
-"""Declaration of structs for untrusted data: fields with limits, conversions and other names.
+"""Declaration of structs for untrusted data, their descriptions in words, and their conversion to plain data.
 
-Defining a class takes microseconds: annotations are text until `fields_of` resolves them.
+A field can have limits, conversions and other names. Defining a class takes microseconds: annotations are text until
+`fields_of` resolves them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import enum
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from functools import cache
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
     ClassVar,
     Literal,
     TypeVar,
+    Union,
     dataclass_transform,
     get_args,
     get_origin,
@@ -173,3 +179,105 @@ def unwrap(hint: Any) -> tuple[Any, tuple[Parsed, ...]]:
         return hint, ()
     inner, *marks = get_args(hint)
     return inner, tuple(mark for mark in marks if isinstance(mark, Parsed))
+
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    timedelta: "a duration such as 30m",
+}
+_PLURALS = {
+    "a whole number": "whole numbers",
+    "a number": "numbers",
+    "text": "texts",
+    "an object": "objects",
+    "any value": "values",
+}
+
+
+def arms_of(hint: Any) -> Iterator[Any]:
+    """Return the alternatives of a type, without `Annotated`; a type that is not a union is its only alternative."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        yield from arms_of(get_args(hint)[0])
+    elif origin in (Union, UnionType):
+        for arm in get_args(hint):
+            yield from arms_of(arm)
+    else:
+        yield getattr(hint, "__supertype__", hint)
+
+
+def describe(hint: Any, limits: Mapping[str, Any] | None = None) -> str:
+    """Describe a type and its limits, such as `a whole number, at least 1`."""
+    words: list[str] = []
+    for arm in arms_of(hint):
+        word = _describe_arm(arm)
+        if arm is not NoneType and word not in words:
+            words.append(word)
+    return " or ".join(words) + _describe_limits(limits or {})
+
+
+def _describe_arm(arm: Any) -> str:
+    origin = get_origin(arm)
+    if arm in _WORDS:
+        return _WORDS[arm]
+    if origin is Literal:
+        values = [json.dumps(value) for value in get_args(arm)]
+        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+    if origin in (list, tuple, set):
+        item = describe(get_args(arm)[0])
+        return f"a list of {_PLURALS.get(item, f'values, each {item}')}"
+    if isinstance(arm, type) and issubclass(arm, Declared):
+        return "text or an object" if getattr(arm, "text_is_enough", False) else "an object"
+    if isinstance(arm, type) and arm.__name__.endswith("Secret"):
+        return "a reference to a secret"
+    return "an object" if origin is dict else "any value"
+
+
+def _describe_limits(limits: Mapping[str, Any]) -> str:
+    names = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    words = [f"{name} {limits[limit]}" for limit, name in names.items() if limit in limits]
+    return f", {' and '.join(words)}" if words else ""
+
+
+_WRITERS: dict[type, Callable[[Any], object]] = {}
+
+
+def write_with(kind: type, write: Callable[[Any], object]) -> None:
+    """Register a function that encodes values of a type that JSON does not have."""
+    _WRITERS[kind] = write
+
+
+def to_plain(value: Any, *, only_set: bool = False, omit_none: bool = False, omit_defaults: bool = False) -> Any:
+    """Convert a struct, or a value of one, to plain data with the keys of the file.
+
+    `only_set` omits keys that the decoded data did not set, `omit_none` keys without a value, `omit_defaults` keys
+    with the default value.
+    """
+
+    def is_shown(struct: Declared, field: Field) -> bool:
+        found = getattr(struct, field.attribute)
+        is_default = omit_defaults and not field.is_required and found == default_of(type(struct), field.attribute)
+        return not is_default and not (omit_none and found is None)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Declared):
+            chosen = set_attributes(value) if only_set else None
+            shown = {
+                field.key: plain(getattr(value, field.attribute))
+                for field in fields_of(type(value)).values()
+                if (chosen is None or field.attribute in chosen) and is_shown(value, field)
+            }
+            return shown | getattr(value, "other_keys", {})
+        if isinstance(value, (list, tuple, set)):
+            return [plain(each) for each in value]
+        if isinstance(value, dict):
+            return {name: plain(each) for name, each in value.items()}
+        if isinstance(value, enum.Enum):
+            return value.value
+        write = _WRITERS.get(type(value))
+        return write(value) if write else value
+
+    return plain(value)

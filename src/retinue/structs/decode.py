@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_orig
 
 import msgspec
 
-from retinue.structs.declare import Declared, Field, fields_of, mark_set, unwrap
-from retinue.structs.describe import describe
+from retinue.structs.declare import Declared, Field, describe, fields_of, mark_set, unwrap
 
 Step = str | int
 FaultKind = Literal["missing", "unknown", "type", "value"]

@@ -11,8 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from retinue.structs.declare import Declared, Field, default_of, fields_of, unwrap
-from retinue.structs.plain import to_plain
+from retinue.structs.declare import Declared, Field, default_of, fields_of, to_plain, unwrap
 
 _TYPES: dict[Any, dict[str, Any]] = {
     NoneType: {"type": "null"},

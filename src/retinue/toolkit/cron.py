@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
-from retinue.structs.plain import to_plain
+from retinue.structs.declare import to_plain
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument

@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.config.agent_editable_keys import check_change
-from retinue.config.edit import Change, change_values, set_value, unset_value
+from retinue.config.edit import Change, change_values, check_agent_change, set_value, unset_value
 from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, RetinueError, UsageError
 from retinue.core.keys import AgentId
@@ -109,7 +108,7 @@ class ConfigTool(Struct, frozen=True):
 
     def check(self, changes: Mapping[str, Any], base_hash: str | None) -> None:
         for key, value in changes.items():
-            check_change(key, value)
+            check_agent_change(key, value)
         if base_hash != self._hash():
             raise ConfigError("The configuration has changed since `get`. Call `get` again and use its hash.")
 

@@ -24,7 +24,7 @@ from opentelemetry.trace import Tracer as SpanMaker
 
 from retinue import __version__
 from retinue.agent.loop import LoopParts, Turn
-from retinue.config.sections.diagnostics import OtelSettings
+from retinue.config.sections.gateway import OtelSettings
 from retinue.core.events import Emit, ToolFinished, ToolStarted, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.messages import AssistantMessage, StopReason, ToolCall, Usage
 from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelRef, ModelRequest

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Protocol
 
 from retinue.agent.loop import LoopParts, Turn
-from retinue.config.sections.diagnostics import OtelSettings
+from retinue.config.sections.gateway import OtelSettings
 from retinue.core.errors import RetinueError
 from retinue.core.events import TurnFinished
 from retinue.security.secrets import Secrets
