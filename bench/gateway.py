@@ -24,7 +24,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import find_instance, read_local_token
+from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.wire import messages, sessions
 from retinue.workspace.seeding import seed_workspace
 from retinue.workspace.settings import WorkspaceSettings

@@ -27,7 +27,7 @@ from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from retinue.testing.modelserver import running_server
 
 STREAM = ModelAccess.stream

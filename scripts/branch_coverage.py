@@ -22,13 +22,13 @@ MODULES = (
     # paths
     "storage/files/root.py",
     "storage/files/openat.py",
-    "storage/files/denied_paths.py",
+    "storage/files/openat.py",
     "storage/files/descriptors.py",
     "storage/files/file_info.py",
     "toolkit/files/paths.py",
     # network
-    "security/addresses.py",
-    "security/decompress.py",
+    "security/network.py",
+    "security/fetch.py",
     "security/fetch.py",
     "security/network.py",
     "security/checked_transport.py",

@@ -24,7 +24,7 @@ from retinue.automation.jobs import Job, decode_job, encode_job
 from retinue.automation.webhooks import WebhookDelivery, decode_delivery, encode_delivery
 from retinue.context.prompt.report import PromptReport
 from retinue.core.clock import EPOCH
-from retinue.core.codec import from_plain, to_plain
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
@@ -37,12 +37,15 @@ from retinue.dispatch.envelope_codec import (
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
 from retinue.dispatch.subagents import Child, decode_child, encode_child
+from retinue.sandbox.sandboxes import SandboxStamp
 from retinue.sessions.entries import Body, EntryId, Header, TranscriptEntry, Unknown
 from retinue.sessions.index import decode_index, encode_row
 from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.sessions.jsonl.message_codec import decode_message, encode_message
 from retinue.sessions.session import Session
 from retinue.sessions.usage import UsageRecord, decode_record, encode_record
+from retinue.storage.process_locks import InstanceFacts
+from retinue.workspace.state import TrustedFolder, WorkspaceState
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
 JSON_VALUES = st.recursive(
@@ -138,6 +141,11 @@ def is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def through_codec(value: Struct) -> Struct:
+    """Encode and decode a value that has no codec besides its declaration."""
+    return from_plain(load_json(dump_json(to_plain(value))), type(value))
+
+
 def through_json(data: object) -> Any:
     return json.loads(json.dumps(data))
 
@@ -158,6 +166,10 @@ BORDERS: dict[type[Struct], Callable[[Any], Any]] = {
     Session: lambda value: decode_index(f"{{{encode_row(value)}}}".encode())[value.key],
     UsageRecord: lambda value: decode_record(encode_record(value)),
     PromptReport: lambda value: from_plain(through_json(to_plain(value)), PromptReport),
+    InstanceFacts: through_codec,
+    WorkspaceState: through_codec,
+    TrustedFolder: through_codec,
+    SandboxStamp: through_codec,
 }
 """Values that are stored, each with what encodes and decodes it."""
 

@@ -32,7 +32,7 @@ from retinue.providers.auth_profiles import Cooldown, ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import InstanceFacts
+from retinue.storage.process_locks import InstanceFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING = GatewayFacts(InstanceFacts(7, "http://127.0.0.1:1"), answers=True, local_token=True)

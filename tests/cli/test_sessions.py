@@ -18,7 +18,7 @@ from retinue.core.model import ModelRef
 from retinue.sessions.entries import Compacted, MessageAdded, ModelChanged, SettingChanged
 from retinue.sessions.store import SessionStore
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply, says
 from tests.cli.conftest import RunCommand

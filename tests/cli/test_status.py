@@ -19,7 +19,7 @@ from retinue.core.messages import said
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.store import SessionStore
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import InstanceFacts, InstanceLock
+from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from tests.cli.conftest import RunCommand
 
 

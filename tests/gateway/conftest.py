@@ -25,7 +25,7 @@ from retinue.gateway.server import ShutdownRequest, run_gateway
 from retinue.runtime.home import load_home
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import find_instance, read_local_token
+from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
 from retinue.wire.protocol import Scope

@@ -13,7 +13,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.runtime.commands.session_api import carry_out
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
-from retinue.storage.instance import find_instance
+from retinue.storage.process_locks import find_instance
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, gateway_process, open_hall, raw_socket
 

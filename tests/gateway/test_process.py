@@ -18,7 +18,7 @@ import pytest
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.storage.instance import find_instance
+from retinue.storage.process_locks import find_instance
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, says
 from retinue.wire import messages, sessions, system

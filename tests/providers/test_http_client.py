@@ -55,7 +55,7 @@ def test_endpoints_that_can_never_be_right_are_refused(url: str) -> None:
 async def test_the_address_behind_a_name_is_checked_before_it_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads to a forbidden address: here loopback is declared forbidden, as no metadata service is near."""
     loopback = frozenset({ipaddress.ip_address("127.0.0.1")})
-    monkeypatch.setattr("retinue.security.addresses._METADATA", loopback)
+    monkeypatch.setattr("retinue.security.network._METADATA", loopback)
     async with ModelServer() as server, open_client(Timeouts()) as client:
         with pytest.raises(CallFailed) as caught:
             await client.get(f"http://localhost:{server.port}/api/tags")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from retinue.core.keys import SessionKey
-from retinue.sandbox.confinement import Confinement, SandboxFolders, make_confinement
+from retinue.sandbox.confinement import CommandStart, Confinement, SandboxFolders, make_confinement
 from retinue.sandbox.docker import Docker, refuse_bind, refuse_network
-from retinue.sandbox.launch_plan import CommandStart
 from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode

@@ -12,8 +12,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from retinue.sandbox.proxy import BadRequest, NetworkRules, ProxyRequest, is_allowed, parse_request, serve_network
-from retinue.security.addresses import Address
-from retinue.security.network import Policy
+from retinue.security.network import Address, Policy
 from tests.webserver import WebServer, web_server
 
 

@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.seccomp import COMMON, IN_NAMESPACES, NO_SIGNALS, ON_THE_HOST, Rule, build_filter
-from retinue.sandbox.syscalls import LAST_KNOWN, MACHINES, NUMBERS, Machine, number_of
+from retinue.sandbox.seccomp import (
+    COMMON,
+    IN_NAMESPACES,
+    LAST_KNOWN,
+    MACHINES,
+    NO_SIGNALS,
+    NUMBERS,
+    ON_THE_HOST,
+    Machine,
+    Rule,
+    build_filter,
+    number_of,
+)
 
 X86, ARM = MACHINES["x86_64"], MACHINES["aarch64"]
 ALLOW, KILL, IGNORE = "allow", "kill", "ignore"

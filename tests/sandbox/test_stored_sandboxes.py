@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.sandboxes import Sandboxes
+from retinue.sandbox.sandboxes import Sandboxes, StoredSandbox, prune_reason, remove
 from retinue.sandbox.settings import PruneSettings, SandboxSettings
-from retinue.sandbox.stored_sandboxes import StoredSandbox, prune_reason, remove
 from retinue.structs.decode import decode
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)

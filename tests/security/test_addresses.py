@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from retinue.security.addresses import Zone, classify, parse_address
+from retinue.security.network import Zone, classify, parse_address
 
 PUBLIC = [
     *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0"),

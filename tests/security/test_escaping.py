@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.security.escaping import file_name, label, literal, passage, xml
+from retinue.security.untrusted_text import file_name, label, literal, passage, xml
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=60)
 

@@ -17,10 +17,10 @@ import pytest
 
 from retinue.audit.log_reader import LogRecord, parse_records
 from retinue.core.keys import RunId, SessionKey, current_run, enter_run
-from retinue.security.log_file import LogFile
 from retinue.security.logs import (
     LOG,
     JsonFormatter,
+    LogFile,
     RunContextFilter,
     TextFormatter,
     show_logs,

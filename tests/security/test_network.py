@@ -14,13 +14,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from retinue.security.addresses import Address
 from retinue.security.checked_transport import CheckedTransport
-from retinue.security.decompress import make_decompressor
-from retinue.security.fetch import Fetched, Outgoing, fetch
+from retinue.security.fetch import Fetched, Outgoing, fetch, make_decompressor
 from retinue.security.network import (
     MODEL_CHOSEN,
     OPERATOR,
+    Address,
     AddressRefused,
     NetworkFailed,
     Policy,

@@ -21,7 +21,7 @@ from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.files import LinkRefused
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from tests.sessions.builders import MAIN, TickingClock, answer, counting, stamps, texts, user
 
 IDEAS = SessionKey.parse("ideas")

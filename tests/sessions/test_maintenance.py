@@ -25,7 +25,7 @@ from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings
 from retinue.sessions.store import SessionStore
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from retinue.structs.decode import DecodeError, decode
 from tests.sessions.builders import TickingClock, counting, texts, user
 

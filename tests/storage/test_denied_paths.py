@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import OutsideRoot
 from retinue.storage.files import LinkRefused, Links, Root, ShadowedName
-from retinue.storage.files.denied_paths import lies_in
+from retinue.storage.files.openat import lies_in
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import AlreadyRunning, InstanceFacts, InstanceLock, find_instance
+from retinue.storage.process_locks import AlreadyRunning, InstanceFacts, InstanceLock, find_instance
 
 LOOK = """
 import sys
 from pathlib import Path
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import find_instance
+from retinue.storage.process_locks import find_instance
 home = HomePaths(Path(sys.argv[1]))
 print("looking", flush=True)
 while True:

@@ -12,9 +12,9 @@ import pytest
 
 from retinue.core.errors import StorageError
 from retinue.storage.files import Root, descriptors, openat
-from retinue.storage.files.descriptors import replace_file, sync_folder
+from retinue.storage.files.descriptors import FOLDER, replace_file, sync_folder
 from retinue.storage.files.file_info import read_entry
-from retinue.storage.files.openat import FOLDER, Links, Resolver, best_resolver, open_beneath
+from retinue.storage.files.openat import Links, Resolver, best_resolver, open_beneath
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from retinue.core.keys import SessionKey
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import LeaseTaken, SessionLease
+from retinue.storage.process_locks import LeaseTaken, SessionLease
 
 KEY = SessionKey.parse("agent:main:main")
 OTHER = SessionKey.parse("agent:main:ideas")
@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from retinue.core.keys import SessionKey
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 lease = SessionLease(HomePaths(Path(sys.argv[1])), SessionKey.parse("agent:main:main"))
 print(lease.try_acquire(), flush=True)
@@ -156,7 +156,7 @@ import os, random, sys, time
 from pathlib import Path
 from retinue.core.keys import SessionKey
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 home, number = Path(sys.argv[1]), sys.argv[2]
 lease = SessionLease(HomePaths(home), SessionKey.parse("agent:main:main"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
+from retinue.storage.process_locks import Presence, ancestors, has_ancestor_with_variable, process_of
 
 
 def test_a_presence_is_seen_from_showing_to_its_end(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_name_tells_its_process(tmp_path: Path) -> None:
 
 
 def test_ancestors_are_those_above_and_not_oneself() -> None:
-    script = "from retinue.storage.presence import ancestors; print(*ancestors())"
+    script = "from retinue.storage.process_locks import ancestors; print(*ancestors())"
     argv = ["sh", "-c", '"$@"; exit', "sh", sys.executable, "-c", script]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert str(os.getpid()) in told
@@ -62,7 +62,7 @@ def test_ancestors_are_those_above_and_not_oneself() -> None:
 
 def test_a_variable_that_an_ancestor_was_started_with_cannot_be_dropped() -> None:
     script = (
-        "from retinue.storage.presence import has_ancestor_with_variable as has; "
+        "from retinue.storage.process_locks import has_ancestor_with_variable as has;"
         "print(has('OF_AN_AGENT'), has('OF_AN'))"
     )
     argv = ["sh", "-c", 'env -i "$@"; exit', "sh", sys.executable, "-c", script]

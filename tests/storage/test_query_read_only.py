@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from retinue.storage.database import Database, query_read_only
-from retinue.storage.presence import Presence, find_dead
+from retinue.storage.process_locks import Presence, find_dead
 
 
 def test_rows_are_read_while_others_write(tmp_path: Path) -> None:

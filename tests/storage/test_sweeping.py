@@ -6,8 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from retinue.storage.files.descriptors import TEMPORARY_PREFIX
-from retinue.storage.files.private import sweep_temporaries
+from retinue.storage.files.descriptors import TEMPORARY_PREFIX, sweep_temporaries
 
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
 

@@ -27,8 +27,7 @@ from retinue.storage.files import (
     make_private_dir,
     write_atomic,
 )
-from retinue.storage.files.descriptors import fold_name, rename_to_free_name
-from retinue.storage.files.openat import FOLDER
+from retinue.storage.files.descriptors import FOLDER, fold_name, rename_to_free_name
 from tests.storage.conftest import without_privileges
 
 

@@ -9,8 +9,7 @@ import pytest
 from retinue.core.keys import AgentId
 from retinue.storage.home_paths import HomePaths
 from retinue.structs.decode import DecodeError, decode
-from retinue.workspace.location import Placement, list_workspaces, workspace_dir
-from retinue.workspace.settings import WorkspaceSettings
+from retinue.workspace.settings import Placement, WorkspaceSettings, list_workspaces, workspace_dir
 
 HOME = HomePaths(Path("/home/ada/.retinue"))
 MAIN, WORK = AgentId("main"), AgentId("work")

@@ -13,7 +13,9 @@ import pytest
 
 from retinue.core.text import estimate_tokens
 from retinue.storage.files import Root
-from retinue.workspace.first_run import (
+from retinue.workspace.seeding import SEEDED_FILES, seed_workspace
+from retinue.workspace.settings import WorkspaceSettings
+from retinue.workspace.state import (
     STATE_FILE,
     FirstRunState,
     WorkspaceState,
@@ -23,8 +25,6 @@ from retinue.workspace.first_run import (
     load_template,
     save_state,
 )
-from retinue.workspace.seeding import SEEDED_FILES, seed_workspace
-from retinue.workspace.settings import WorkspaceSettings
 
 NOW = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)

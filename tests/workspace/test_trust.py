@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.storage.files import Root
-from retinue.workspace.trust import FILE_NAME, is_own_workspace, read_trusted, revoke_trust, trust_folder
+from retinue.workspace.state import TRUST_FILE, is_own_workspace, read_trusted, revoke_trust, trust_folder
 from tests.workspaces import begin_workspace
 
 
@@ -38,7 +38,7 @@ def test_a_clone_is_nobodys_own_until_its_owner_says_so(home: Path, clone: Path)
     with Root.open(clone) as root:
         trust_folder(home, root)
     assert is_trusted(home, clone)
-    assert (home / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert (home / TRUST_FILE).stat().st_mode & 0o777 == 0o600
     with Root.open(clone) as root:
         assert revoke_trust(home, root)
         assert not revoke_trust(home, root)
@@ -58,5 +58,5 @@ def test_another_folder_at_its_place_is_not_it(home: Path, clone: Path, tmp_path
 def test_a_damaged_record_vouches_for_nothing(home: Path, clone: Path, content: bytes) -> None:
     with Root.open(clone) as root:
         trust_folder(home, root)
-    (home / FILE_NAME).write_bytes(content)
+    (home / TRUST_FILE).write_bytes(content)
     assert not is_trusted(home, clone)

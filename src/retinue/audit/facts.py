@@ -15,7 +15,7 @@ from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.skills.library import CheckedSkill, Discovery
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import InstanceFacts
+from retinue.storage.process_locks import InstanceFacts
 
 
 class Truncation(Struct, frozen=True):

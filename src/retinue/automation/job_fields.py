@@ -13,7 +13,7 @@ from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, par
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ReasoningEffort
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.structs.declare import Declared, UnknownKeys, declare
 from retinue.structs.decode import DecodeError, decode
 

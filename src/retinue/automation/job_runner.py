@@ -21,7 +21,7 @@ from retinue.core.errors import RetinueError, StorageError, run_logged
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
 from retinue.core.model import ReasoningEffort
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, RunId
 from retinue.core.model import ReasoningEffort
-from retinue.security.escaping import literal
-from retinue.security.untrusted_text import TextSource, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, literal, wrap_untrusted
 from retinue.storage.database import Database
 from retinue.structs.declare import Declared, declare
 from retinue.structs.decode import DecodeError, decode

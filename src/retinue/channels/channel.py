@@ -6,7 +6,7 @@ from typing import Protocol
 
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
 from retinue.core.errors import RetinueError
-from retinue.security.secret_value import SecretValue
+from retinue.security.secrets import SecretValue
 from retinue.settings import OpenSettings, key
 
 

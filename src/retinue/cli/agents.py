@@ -226,7 +226,7 @@ def cancel(invocation: Invocation, run: str) -> None:
     from msgspec.structs import replace
 
     from retinue.dispatch.subagents import ChildState
-    from retinue.storage.lease import SessionLease
+    from retinue.storage.process_locks import SessionLease
 
     with _opened(invocation) as (home, book):
         child = book.get(run)

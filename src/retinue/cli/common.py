@@ -107,8 +107,7 @@ def keep_logs(home: HomePaths) -> None:
     """
     import logging
 
-    from retinue.security.log_file import LogFile
-    from retinue.security.logs import LOG, RunContextFilter, TextFormatter
+    from retinue.security.logs import LOG, LogFile, RunContextFilter, TextFormatter
 
     everything = logging.getLogger()
     if any(handler.name == LOG for handler in everything.handlers):

@@ -45,7 +45,7 @@ async def open_assistant(
     invocation: Invocation, wanted: ConnectOptions, home: Home | None = None
 ) -> AsyncIterator[tuple[Runtime, Runtime] | tuple[Client, None]]:
     """Yield the assistant, and the runtime if it is one; with a gateway no runtime is imported."""
-    from retinue.storage.instance import find_instance
+    from retinue.storage.process_locks import find_instance
 
     if invocation.gateway_url is None and not wanted.skills and find_instance(invocation.home) is not None:
         from retinue.client import open_local_client

@@ -18,7 +18,7 @@ from retinue.cli.terminal import format_span, format_value, is_terminal, label
 
 if TYPE_CHECKING:
     from retinue.storage.home_paths import HomePaths
-    from retinue.storage.instance import InstanceFacts
+    from retinue.storage.process_locks import InstanceFacts
     from retinue.wire.system import Status
 
 
@@ -80,7 +80,7 @@ def start(invocation: Invocation, port: int | None) -> None:
 def stop(invocation: Invocation) -> int:
     """Stop the gateway after running turns have ended."""
     from retinue.core.errors import RetinueError
-    from retinue.storage.instance import find_instance
+    from retinue.storage.process_locks import find_instance
 
     facts = find_instance(invocation.home)
     if facts is None:
@@ -102,7 +102,7 @@ def stop(invocation: Invocation) -> int:
 @pass_invocation
 def status(invocation: Invocation) -> int:
     """Show whether the gateway runs, and its state. The exit code is 1 if it does not."""
-    from retinue.storage.instance import find_instance
+    from retinue.storage.process_locks import find_instance
     from retinue.wire import codec
 
     facts = find_instance(invocation.home)
@@ -170,7 +170,7 @@ def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:
     from retinue.cli.gateway import gateway_command
     from retinue.core.errors import RetinueError
     from retinue.storage.files import make_private_dir
-    from retinue.storage.instance import find_instance
+    from retinue.storage.process_locks import find_instance
 
     make_private_dir(home.path / "logs")
     output = home.path / "logs" / "gateway.out"

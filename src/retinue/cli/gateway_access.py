@@ -194,7 +194,7 @@ def _refuse_agents() -> None:
     """A command that an agent runs cannot get a gateway token: a token can approve the agent's own requests."""
     from retinue.core.approval import IN_COMMAND
     from retinue.core.errors import UsageError
-    from retinue.storage.presence import has_ancestor_with_variable
+    from retinue.storage.process_locks import has_ancestor_with_variable
 
     if IN_COMMAND in os.environ or has_ancestor_with_variable(IN_COMMAND):
         raise UsageError("A command that an agent runs cannot approve devices. Run it in a terminal.")

@@ -187,7 +187,7 @@ def _describe_trial(trial: Trial) -> dict[str, Any]:
 
 
 def _format_trial(trial: Trial) -> str:
-    from retinue.security.escaping import literal
+    from retinue.security.untrusted_text import literal
 
     lines = [f"{name}: {failed.reason}: {literal(failed.detail)}" for name, failed in trial.failures]
     answer = trial.answer

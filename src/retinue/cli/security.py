@@ -112,7 +112,7 @@ def _fits(entry: dict[str, Any], kinds: tuple[str, ...], after: datetime | None)
 
 
 def _format(entry: dict[str, Any]) -> str:
-    from retinue.security.escaping import literal
+    from retinue.security.untrusted_text import literal
 
     if "raw" in entry:
         return f"(unreadable) {literal(entry['raw'])}"

@@ -92,7 +92,7 @@ def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
 def _format_rows(rows: list[dict[str, Any]]) -> str:
     from datetime import datetime
 
-    from retinue.security.escaping import literal
+    from retinue.security.untrusted_text import literal
 
     return table(
         [
@@ -127,7 +127,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     """Print the last messages of a session; secrets are redacted."""
     import json
 
-    from retinue.security.escaping import passage
+    from retinue.security.untrusted_text import passage
     from retinue.sessions.export import export_json, export_markdown
 
     home = invocation.load_home()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from retinue.sessions.check import CheckedTranscript, CheckReport, TranscriptFinding
     from retinue.sessions.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.sessions.openclaw.importer import ImportResult
-    from retinue.storage.lease import SessionLease
+    from retinue.storage.process_locks import SessionLease
 
 
 @click.command(cls=Command)
@@ -283,6 +283,6 @@ def _agents(home: Home, one: AgentId | None) -> tuple[AgentId, ...]:
 
 
 def _leases(home: Home) -> Callable[[SessionKey], SessionLease]:
-    from retinue.storage.lease import SessionLease
+    from retinue.storage.process_locks import SessionLease
 
     return partial(SessionLease, home.paths)

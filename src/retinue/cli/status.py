@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
     from retinue.storage.home_paths import HomePaths
-    from retinue.storage.instance import InstanceFacts
+    from retinue.storage.process_locks import InstanceFacts
 
 
 ANSWER_SECONDS = 0.5
@@ -50,7 +50,7 @@ def describe_home(home: Home) -> dict[str, Any]:
     import anyio
 
     from retinue.audit.summary import count_approvals, count_messages, next_jobs
-    from retinue.storage.instance import find_instance
+    from retinue.storage.process_locks import find_instance
 
     paths, loaded = home.paths, home.loaded
     instance = find_instance(paths)
@@ -81,7 +81,7 @@ def ask_gateway(home: HomePaths, instance: InstanceFacts, seconds: float = ANSWE
     import json
     from urllib.parse import urlsplit
 
-    from retinue.storage.instance import read_local_token
+    from retinue.storage.process_locks import read_local_token
 
     url = urlsplit(instance.url)
     if not url.hostname:
@@ -246,7 +246,7 @@ def see_gateway(home: Home) -> GatewayFacts:
 
     from retinue.audit.facts import GatewayFacts
     from retinue.audit.summary import list_idle_tokens
-    from retinue.storage.instance import find_instance, read_local_token
+    from retinue.storage.process_locks import find_instance, read_local_token
 
     paths, settings = home.paths, home.config.gateway
     instance = find_instance(paths)

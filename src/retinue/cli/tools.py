@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
     from retinue.runtime.inspect.explain import Explained, SessionStanding
-    from retinue.sandbox.stored_sandboxes import StoredSandbox
+    from retinue.sandbox.sandboxes import StoredSandbox
     from retinue.tools.policy import ToolDecision
     from retinue.tools.tool import Tool
 
@@ -311,7 +311,7 @@ def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with their contents; a sandbox in use is kept."""
     from retinue.runtime.agents.confinement import make_sandboxes
     from retinue.runtime.home import load_home
-    from retinue.sandbox.stored_sandboxes import remove
+    from retinue.sandbox.sandboxes import remove
 
     home = load_home(invocation.home)
     sandboxes = make_sandboxes(home)

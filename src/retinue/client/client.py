@@ -20,7 +20,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, Notice, TurnEvent, TurnFinished
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import find_instance, read_local_token
+from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.wire import approvals, codec, messages, sessions
 from retinue.wire.events import TurnPayload
 from retinue.wire.frames import Event, Hello, Method, Params, Wire

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from retinue.core.envelope import Origin, PeerKind
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings, GroupRules
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 
 EVERYBODY = "*"
 MAX_CHATS = 500

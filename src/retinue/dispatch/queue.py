@@ -18,7 +18,7 @@ from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.debounce import EACH_BY_ITSELF, DebounceRules, complete_at, find_pieces, join_pieces, quiet_until
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import QueueSettings
-from retinue.security.escaping import label, literal
+from retinue.security.untrusted_text import label, literal
 from retinue.settings import format_duration, parse_duration
 
 MAX_CAP = 500

@@ -21,7 +21,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey, Session
 from retinue.core.messages import Usage
 from retinue.dispatch.envelope_codec import encode_usage
 from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.sessions.jsonl.message_codec import decode_usage
 from retinue.settings import format_duration
 from retinue.storage.database import Database, Value

@@ -27,7 +27,7 @@ from retinue.wire import codec
 from retinue.wire.events import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM
 from retinue.wire.system import Changed
-from retinue.workspace.trust import FILE_NAME as TRUSTED
+from retinue.workspace.state import TRUST_FILE as TRUSTED
 
 log = logging.getLogger(__name__)
 

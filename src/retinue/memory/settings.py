@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from retinue.security.secret_value import SecretValue
+from retinue.security.secrets import SecretValue
 from retinue.settings import Duration, Settings, key
 
 Embedder = Literal["auto", "local", "openai", "openai-compatible", "gemini", "voyage", "mistral", "ollama", "none"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from retinue.security.secret_value import SecretValue as SecretValue
+from retinue.security.secrets import SecretValue as SecretValue
 from retinue.settings import Settings, key
 
 Api = Literal["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai", "ollama", "local"]

@@ -22,8 +22,8 @@ from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.core.events import Emit
 from retinue.core.keys import AgentId
 from retinue.runtime.home import Home
-from retinue.security.escaping import literal
 from retinue.security.redaction import redact_everything
+from retinue.security.untrusted_text import literal
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.structs.declare import set_attributes

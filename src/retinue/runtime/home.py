@@ -28,9 +28,9 @@ from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.presence import has_ancestor_with_variable
+from retinue.storage.process_locks import has_ancestor_with_variable
 from retinue.structs.declare import to_plain
-from retinue.workspace.trust import TrustedFolder, read_trusted
+from retinue.workspace.state import TrustedFolder, read_trusted
 
 log = logging.getLogger(__name__)
 

@@ -44,13 +44,12 @@ from retinue.runtime.session_services import HomeSessionServices, make_tool_part
 from retinue.runtime.telemetry.tracing import open_tracer
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.runtime.turns.sessions import Sessions
-from retinue.security.escaping import literal
 from retinue.security.secrets import Secrets
-from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, literal, sanitise_line, wrap_untrusted
 from retinue.sessions.maintenance import run_maintenance
 from retinue.storage.database import Database
-from retinue.storage.files.private import sweep_temporaries
-from retinue.storage.lease import SessionLease
+from retinue.storage.files.descriptors import sweep_temporaries
+from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.processes.tools import format_end

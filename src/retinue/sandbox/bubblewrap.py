@@ -11,9 +11,17 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.confinement import (
+    ETC_FILES,
+    ETC_FOLDERS,
+    SYSTEM_FOLDERS,
+    BackendKind,
+    CommandStart,
+    Confinement,
+    LaunchPlan,
+    Network,
+)
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
-from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
 
 PROGRAMS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")

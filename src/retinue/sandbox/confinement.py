@@ -1,15 +1,18 @@
-"""The definition of a sandbox, derived from settings, session and folders before anything is started."""
+"""The definition of a sandbox, and the plan by which a backend starts a program in it.
+
+Both are derived from settings, session and folders before anything is started.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError
@@ -23,7 +26,6 @@ SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates/extracted", "pki/tls/certs", "pki/ca-trust/extracted")
 ETC_FILES = ("ld.so.cache", "localtime", "ssl/cert.pem", "ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf")
 """The files of `/etc` that programs need: library paths, certificates, time zone."""
-
 
 _STATE = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence", "sandboxes")
 """Folders of Retinue's home that a sandbox never shows, besides the home itself."""
@@ -237,3 +239,76 @@ def measure_limits(settings: LimitSettings) -> ResourceLimits:
     return ResourceLimits(
         size_in_bytes(settings.memory), settings.processes, size_in_bytes(settings.file_size), settings.open_files
     )
+
+
+class BackendKind(StrEnum):
+    """The kinds of sandbox backends."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    DOCKER = "docker"
+
+
+class CommandStart(Struct, frozen=True):
+    """The working folder of one command, relative to the sandbox's, and its variables."""
+
+    below: str = "."
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class LaunchPlan(Struct, frozen=True):
+    """The input of `retinue.sandbox.launch` for starting a sandboxed program.
+
+    `options` precede the program's own arguments. `feeds` are files in memory that the program reads by descriptor
+    number. `port` is where the proxy listens inside; None disables the network. `part` must still be the same folder,
+    or the program is not started.
+    """
+
+    kind: BackendKind
+    program: str = ""
+    options: tuple[str, ...] = ()
+    feeds: tuple[bytes, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: ResourceLimits | None = None
+    rules: tuple[tuple[str, bool], ...] = ()
+    port: int | None = None
+    stamp: str = ""
+    part: VisiblePart | None = None
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan as JSON-compatible data."""
+        return {
+            "kind": self.kind.value,
+            "program": self.program,
+            "options": self.options,
+            "feeds": [feed.hex() for feed in self.feeds],
+            "environment": dict(self.environment),
+            "limits": None
+            if self.limits is None
+            else [self.limits.memory, self.limits.processes, self.limits.file_size, self.limits.open_files],
+            "rules": self.rules,
+            "port": self.port,
+            "stamp": self.stamp,
+            "part": None if self.part is None else [str(self.part.path), self.part.place.device, self.part.place.inode],
+        }
+
+
+class Backend(Protocol):
+    """A sandbox backend. `name` is its name in the settings.
+
+    A backend with `shows_parts` can show only a part of a folder, and verifies that it is the intended one.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shows_parts(self) -> bool: ...
+
+    def find_problem(self, confinement: Confinement) -> str | None:
+        """Return why the backend cannot enforce this sandbox on this machine; None if it can."""
+        ...
+
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
+        """Return how to start a program in the sandbox."""
+        ...

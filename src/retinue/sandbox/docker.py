@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
 
-from retinue.sandbox.confinement import Confinement, Network
-from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
+from retinue.sandbox.confinement import BackendKind, CommandStart, Confinement, LaunchPlan, Network
 from retinue.sandbox.settings import DockerSettings
 
 _CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")

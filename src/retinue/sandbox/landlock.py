@@ -12,8 +12,16 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
-from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
+from retinue.sandbox.confinement import (
+    ETC_FILES,
+    ETC_FOLDERS,
+    SYSTEM_FOLDERS,
+    BackendKind,
+    CommandStart,
+    Confinement,
+    LaunchPlan,
+    Network,
+)
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
 

@@ -1,17 +1,29 @@
-"""The sandboxes of a home: which session uses which, which backend enforces it, and removal of unused ones."""
+"""The sandboxes of a home: which session uses which, which backend enforces it, and removal of unused ones.
+
+Each sandbox has a folder with a stamp file, which stores its agent and, as its modification time, its last use.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, field
 
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import (
+    Access,
+    Backend,
+    CommandStart,
     Confinement,
+    LaunchPlan,
     SandboxDecision,
     SandboxFolders,
     SandboxUnavailable,
@@ -20,10 +32,92 @@ from retinue.sandbox.confinement import (
     make_confinement,
     sandboxes_folder,
 )
-from retinue.sandbox.launch_plan import Backend, CommandStart, LaunchPlan
-from retinue.sandbox.settings import SandboxSettings
-from retinue.sandbox.stored_sandboxes import StoredSandbox, list_stored, prepare, prune_reason, remove
+from retinue.sandbox.settings import PruneSettings, SandboxSettings
 from retinue.security.network import MODEL_CHOSEN, Policy
+from retinue.storage.files.descriptors import make_private_dir, write_atomic
+
+STAMP = "sandbox.json"
+_IN_USE = timedelta(hours=1)
+
+
+class StoredSandbox(Struct, frozen=True):
+    """A sandbox on disk."""
+
+    name: str
+    path: Path
+    agent: str
+    session: str
+    made: datetime
+    used: datetime
+
+    @property
+    def size(self) -> int:
+        """Return the total size of its files in bytes."""
+        total = 0
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(OSError):
+                    total += os.lstat(Path(folder, name)).st_size
+        return total
+
+
+class SandboxStamp(Struct, frozen=True):
+    """The content of the stamp file."""
+
+    name: str
+    agent: str
+    session: str
+    made: datetime
+
+
+def prepare(confinement: Confinement, session: SessionKey, now: datetime) -> None:
+    """Create a sandbox's missing folders, and record that it is used now."""
+    folders = [confinement.temporary, confinement.shared_memory, confinement.user_home]
+    if confinement.access is Access.NONE:
+        folders.append(confinement.folder)
+    for folder in folders:
+        make_private_dir(folder)
+    stamp = confinement.own / STAMP
+    if not stamp.exists():
+        content = to_plain(SandboxStamp(confinement.name, session.agent, str(session), now))
+        write_atomic(stamp, dump_json(content).encode() + b"\n", synced=False)
+    os.utime(stamp, (now.timestamp(), now.timestamp()))
+
+
+def list_stored(folder: Path) -> list[StoredSandbox]:
+    """Return the sandboxes in a folder, sorted by name."""
+    found = []
+    for path in sorted(folder.glob(f"*/{STAMP}")):
+        with suppress(OSError, ValueError):  # a sandbox with an unreadable stamp is not listed
+            stamp = from_plain(load_json(path.read_bytes()), SandboxStamp)
+            used = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
+            found.append(StoredSandbox(path.parent.name, path.parent, stamp.agent, stamp.session, stamp.made, used))
+    return found
+
+
+def prune_reason(kept: StoredSandbox, settings: PruneSettings, now: datetime) -> str | None:
+    """Return why a sandbox should be removed; None if it is kept."""
+    idle, age = now - kept.used, now - kept.made
+    if settings.idle_hours and idle >= timedelta(hours=settings.idle_hours):
+        return f"not used for {settings.idle_hours} hours"
+    if settings.max_age_days and age >= timedelta(days=settings.max_age_days) and idle >= _IN_USE:
+        return f"older than {settings.max_age_days} days"
+    return None
+
+
+def remove(kept: StoredSandbox) -> bool:
+    """Remove a sandbox with its content; return False if a command is running in it."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(kept.path / STAMP, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(kept.path, ignore_errors=True)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+    return not kept.path.exists()
+
 
 INSTALL = (
     "Install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`, `apk add bubblewrap`), "

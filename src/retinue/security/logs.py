@@ -1,10 +1,13 @@
-"""Log formats and handlers: each record has its turn and contains no secrets."""
+"""The log: each record has its turn and contains no secrets; all processes of a home share a file of limited size."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +62,7 @@ class TextFormatter(RedactingFormatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s %(run_context)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.escaping import passage
+        from retinue.security.untrusted_text import passage
 
         return passage(super().format(record)).replace("\n", f"\n{CONTINUATION}")
 
@@ -68,7 +71,7 @@ class JsonFormatter(RedactingFormatter):
     """A JSON object in one line, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.escaping import passage
+        from retinue.security.untrusted_text import passage
 
         # Redaction runs on plain text, where the patterns of secrets match; only then is it encoded as JSON.
         whole = passage(super().format(record))
@@ -98,7 +101,7 @@ class ConsoleFormatter(RedactingFormatter):
         self.datefmt = "%H:%M:%S"
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.escaping import passage
+        from retinue.security.untrusted_text import passage
 
         return passage(super().format(record))
 
@@ -115,7 +118,7 @@ def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> 
 
 def _move_handler(handler: logging.Handler, file: Path) -> logging.Handler:
     """Return the handler of the log file, moved to a new path; the old handler if the path cannot be used."""
-    from retinue.security.log_file import LogFile
+    from retinue.security.logs import LogFile
 
     if not isinstance(handler, LogFile) or Path(handler.baseFilename) == file.absolute():
         return handler
@@ -156,3 +159,38 @@ def _update_root_level() -> None:
     levels = [handler.level for handler in logging.getLogger().handlers if handler.name in (LOG, CONSOLE)]
     if levels:
         logging.getLogger("retinue").setLevel(min(levels))
+
+
+MAX_FILE_BYTES = 5_000_000
+OLDER_FILES = 3
+_MODE = 0o600
+
+
+class LogFile(RotatingFileHandler):
+    """Writes to a file that only the owner may read, also after rotation.
+
+    Several processes write to it. If another process rotated the file, this one reopens it; otherwise it would write to
+    an old file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path, maxBytes=MAX_FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is not None and self._was_moved(os.fstat(self.stream.fileno())):
+            self.stream.close()
+            self.stream = self._open()
+        super().emit(record)
+
+    def _was_moved(self, mine: os.stat_result) -> bool:
+        try:
+            there = Path(self.baseFilename).stat()
+        except FileNotFoundError:
+            return True
+        return (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino)
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        return TextIOWrapper(os.fdopen(descriptor, "ab"), self.encoding, self.errors)

@@ -10,9 +10,9 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, assert_never
+from typing import Annotated, Any, ClassVar, Literal, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from retinue.core.errors import ConfigError
 from retinue.security.redaction import Redactor
@@ -24,18 +24,23 @@ from retinue.security.secret_sources import (
     read_secret_file,
     run_for_secret,
 )
+from retinue.structs.declare import Parsed, write_with
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-class EnvSecret(Struct, frozen=True):
+class _SecretReference(Struct, frozen=True):
+    type_description: ClassVar[str] = "a reference to a secret"
+
+
+class EnvSecret(_SecretReference, frozen=True):
     """The value of an environment variable."""
 
     source: Literal["env"]
     id: str
 
 
-class FileSecret(Struct, frozen=True):
+class FileSecret(_SecretReference, frozen=True, omit_defaults=True):
     """The content of a file, or with `id` (a JSON pointer such as `/openai/key`) one value inside it."""
 
     source: Literal["file"]
@@ -43,7 +48,7 @@ class FileSecret(Struct, frozen=True):
     id: str = ""
 
 
-class ExecSecret(Struct, frozen=True):
+class ExecSecret(_SecretReference, frozen=True, omit_defaults=True):
     """The output of a program; `command` is its argument list, run without a shell."""
 
     source: Literal["exec"]
@@ -51,7 +56,7 @@ class ExecSecret(Struct, frozen=True):
     id: str = ""
 
 
-class KeyringSecret(Struct, frozen=True):
+class KeyringSecret(_SecretReference, frozen=True):
     """An entry of the desktop's keyring."""
 
     source: Literal["keyring"]
@@ -88,25 +93,9 @@ def parse_secret(value: object) -> Secret:
             raise ConfigError(f"'{other}' is not a valid secret source. Use env, file, exec or keyring.")
 
 
-def dump_secret(secret: Secret) -> str | dict[str, object]:
+def dump_secret(secret: Secret) -> Any:
     """Return the form that `parse_secret` reads, for a JSON file."""
-    match secret:
-        case str():
-            return secret
-        case EnvSecret(source, name):
-            return {"source": source, "id": name}
-        case FileSecret(source, path, pointer):
-            return _with_pointer({"source": source, "path": path}, pointer)
-        case ExecSecret(source, command, pointer):
-            return _with_pointer({"source": source, "command": list(command)}, pointer)
-        case KeyringSecret(source, name, service):
-            return {"source": source, "id": name, "service": service}
-        case _:
-            assert_never(secret)
-
-
-def _with_pointer(written: dict[str, object], pointer: str) -> dict[str, object]:
-    return written | {"id": pointer} if pointer else written
+    return secret if isinstance(secret, str) else to_builtins(secret)
 
 
 def describe_secret(secret: Secret) -> str:
@@ -198,3 +187,17 @@ def _pick(text: str, pointer: str, where: str) -> str:
     if not isinstance(found, str):
         raise ConfigError(f"'{pointer}' in {where} is not a string.")
     return found
+
+
+def _read_secret(value: object) -> object:
+    try:
+        return parse_secret(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+for _kind in (EnvSecret, FileSecret, ExecSecret, KeyringSecret):
+    write_with(_kind, dump_secret)
+
+SecretValue = Annotated[Secret, Parsed(_read_secret)]
+"""A secret in a settings model: the value, or an object that references it."""

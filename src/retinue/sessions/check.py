@@ -25,7 +25,7 @@ from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import READ_LIMIT, read_tail
 from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 from retinue.storage.files.errors import explained
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 MAX_PLACES = 3
 _LEFTOVER = re.compile(r".+\.(torn|corrupt)[.-].+|.+\.jsonl\.(reset|deleted)\..+|\.retinue-.+\.tmp|\.import-.+\.tmp")

@@ -17,7 +17,7 @@ from retinue.sessions.settings import MaintenanceSettings, share_of
 from retinue.sessions.store import SessionStore
 from retinue.settings import format_duration, size_in_bytes
 from retinue.storage.files.errors import explained
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 

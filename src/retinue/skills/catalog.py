@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.security.escaping import literal, xml
+from retinue.security.untrusted_text import literal, xml
 from retinue.skills.skill import Skill
 
 MAX_NAME = 32

@@ -18,11 +18,12 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from retinue.core.errors import SkillError
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.skills.skill import Skill, SkillProblem, SkillTier
+from retinue.storage.files.descriptors import FOLDER
 from retinue.storage.files.errors import kind_of
 from retinue.storage.files.file_info import Stamp, stamp_path, stamp_status
-from retinue.storage.files.openat import FOLDER, Links, best_resolver, open_beneath
+from retinue.storage.files.openat import Links, best_resolver, open_beneath
 
 MAX_DEPTH = 6
 MAX_ENTRIES = 10_000

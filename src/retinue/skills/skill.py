@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct
 
 from retinue.core.errors import SkillError
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
 from retinue.structs.declare import Declared, Parsed
 from retinue.structs.decode import DecodeError, decode

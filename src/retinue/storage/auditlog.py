@@ -19,9 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
-from retinue.storage.files.descriptors import write_all
+from retinue.storage.files.descriptors import make_private_dir, write_all
 from retinue.storage.files.errors import explained
-from retinue.storage.files.private import make_private_dir
 
 CLI = "command line"
 """The actor recorded for commands that a person ran in a terminal."""

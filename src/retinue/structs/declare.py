@@ -231,9 +231,10 @@ def _describe_arm(arm: Any) -> str:
         return f"a list of {_PLURALS.get(item, f'values, each {item}')}"
     if isinstance(arm, type) and issubclass(arm, Declared):
         return "text or an object" if getattr(arm, "text_is_enough", False) else "an object"
-    if isinstance(arm, type) and arm.__name__.endswith("Secret"):
-        return "a reference to a secret"
-    return "an object" if origin is dict else "any value"
+    if origin is dict:
+        return "an object"
+    # A class that is decoded by a conversion may describe itself.
+    return getattr(arm, "type_description", "any value")
 
 
 def _describe_limits(limits: Mapping[str, Any]) -> str:

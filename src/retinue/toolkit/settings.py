@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from retinue.security.secret_value import SecretValue
+from retinue.security.secrets import SecretValue
 from retinue.settings import Settings, key
 
 Profile = Literal["minimal", "coding", "messaging", "full"]

@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.errors import OutsideRoot, StorageError
-from retinue.core.keys import SessionKind
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.hooks.bus import HookPoint
 from retinue.storage.files import (
     FileIdentity,
     FileRead,
@@ -285,3 +286,17 @@ def _reason(error: StorageError) -> str:
             return "permission denied"
         case _:
             return "it cannot be read"
+
+
+class BootstrapFiles(Struct, frozen=True):
+    """The files for a session's prompt; a subscriber may return other ones.
+
+    `extra` are further paths in the workspace that a subscriber requests.
+    """
+
+    session: SessionKey
+    files: tuple[WorkspaceFile, ...]
+    extra: tuple[str, ...] = ()
+
+
+BOOTSTRAP = HookPoint[BootstrapFiles]("agent:bootstrap")

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from retinue.storage.files import AlreadyThere, Root
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, FIRST_RUN_FILE
-from retinue.workspace.first_run import (
+from retinue.workspace.settings import WorkspaceSettings
+from retinue.workspace.state import (
     CREATOR,
     FirstRunState,
     WorkspaceState,
@@ -22,7 +23,6 @@ from retinue.workspace.first_run import (
     load_template,
     save_state,
 )
-from retinue.workspace.settings import WorkspaceSettings
 
 SEEDED_FILES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "HEARTBEAT.md")
 ESSENTIAL_FILES = frozenset({"AGENTS.md"})

@@ -19,7 +19,7 @@ from retinue.context.prompt import session as s
 from retinue.context.prompt import stable as b
 from retinue.context.prompt.inputs import ContextFile, Contribution, PromptMode, SessionInputs, StableInputs, TurnInputs
 from retinue.core.text import estimate_tokens
-from retinue.security.escaping import literal, passage
+from retinue.security.untrusted_text import literal, passage
 
 _CACHED_PROMPTS = 64
 _HASH_DIGITS = 16

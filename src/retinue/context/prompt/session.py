@@ -13,7 +13,7 @@ from retinue.context.prompt.inputs import (
     SessionInputs,
     TurnInputs,
 )
-from retinue.security.escaping import label, literal
+from retinue.security.untrusted_text import label, literal
 
 
 def messaging(inputs: SessionInputs) -> str | None:

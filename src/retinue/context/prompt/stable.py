@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retinue.context.prompt.inputs import Citations, ContextFile, Contribution, Delegation, StableInputs, ToolLine
-from retinue.security.escaping import label, literal
+from retinue.security.untrusted_text import label, literal
 
 IDENTITY = "You are a personal assistant running in Retinue."
 

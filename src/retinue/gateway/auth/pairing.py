@@ -17,7 +17,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.gateway.auth.request_source import network_of
 from retinue.gateway.auth.tokens import CODE_CHARACTERS, TokenRecord, TokenStore, format_time, join_scopes, split_scopes
-from retinue.security.escaping import label
+from retinue.security.untrusted_text import label
 from retinue.storage.database import Database
 from retinue.wire.protocol import Scope
 

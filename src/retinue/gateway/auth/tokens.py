@@ -18,11 +18,11 @@ from msgspec import Struct, convert
 
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
-from retinue.security.escaping import label
+from retinue.security.untrusted_text import label
 from retinue.storage.database import Database
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.instance import LOCAL_TOKEN_FILE, read_local_token
+from retinue.storage.process_locks import LOCAL_TOKEN_FILE, read_local_token
 from retinue.wire.protocol import Scope
 
 PREFIX = "rtn"

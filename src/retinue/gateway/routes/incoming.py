@@ -23,8 +23,7 @@ from retinue.gateway.gateway import Gateway
 from retinue.runtime.automation.webhooks import read_request
 from retinue.runtime.channels.delivery import find_account, max_media_bytes
 from retinue.runtime.channels.receive import Arrival, receive
-from retinue.security.escaping import literal
-from retinue.security.untrusted_text import sanitise_line
+from retinue.security.untrusted_text import literal, sanitise_line
 from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
 from retinue.wire.protocol import ErrorCode, Scope
 

@@ -28,7 +28,7 @@ from retinue.memory.search.rules import SearchLimits, SearchRules
 from retinue.memory.search.words import Stemmer
 from retinue.memory.settings import QmdLimits, QmdSettings
 from retinue.memory.store.protocol import IndexTotals
-from retinue.storage.files.private import write_atomic
+from retinue.storage.files.descriptors import write_atomic
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from anyio.abc import ByteReceiveStream, Process
 from msgspec import Struct
 
 from retinue.core.errors import StorageError
-from retinue.storage.files.private import make_private_dir
+from retinue.storage.files.descriptors import make_private_dir
 
 MAX_OUTPUT_BYTES = 400_000
 INDEX_NAME = "index"

@@ -45,10 +45,9 @@ from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import SkillCatalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
-from retinue.workspace.bootstrap import Audience, Injection, audience_of
+from retinue.workspace.bootstrap import BOOTSTRAP, Audience, BootstrapFiles, Injection, audience_of
 from retinue.workspace.budget import InjectedFile, fit_files
-from retinue.workspace.first_run import FirstRunState, first_run_state
-from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
+from retinue.workspace.state import FirstRunState, first_run_state
 
 HEARTBEAT_PROMPT = (
     "This is a scheduled heartbeat. Follow HEARTBEAT.md, shown above; do not continue earlier topics. "

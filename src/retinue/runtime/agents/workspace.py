@@ -36,9 +36,9 @@ from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
-from retinue.workspace.location import workspace_dir
 from retinue.workspace.seeding import SeedReport, seed_workspace
-from retinue.workspace.trust import is_own_workspace, revoke_trust, trust_folder
+from retinue.workspace.settings import workspace_dir
+from retinue.workspace.state import is_own_workspace, revoke_trust, trust_folder
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 """Kernel file systems: reading them reveals secrets of processes, writing them changes the machine."""

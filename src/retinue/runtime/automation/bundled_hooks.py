@@ -29,8 +29,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.sessions.session import Session
 from retinue.storage.files import NotThere, Root
 from retinue.storage.provenance import lines_of
-from retinue.workspace.bootstrap import BOOTSTRAP_FILES
-from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
+from retinue.workspace.bootstrap import BOOTSTRAP, BOOTSTRAP_FILES, BootstrapFiles
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
 from retinue.toolkit.processes.environment import base_environment, check_variables
-from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
+from retinue.workspace.bootstrap import BOOTSTRAP, BootstrapFiles
 
 if TYPE_CHECKING:
     from retinue.runtime.turns.sessions import Sessions

@@ -33,7 +33,7 @@ from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.cron import Listed
 
 log = logging.getLogger(__name__)

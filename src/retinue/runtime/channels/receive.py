@@ -21,8 +21,7 @@ from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_bac
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
 from retinue.runtime.commands.session_api import list_commands
 from retinue.runtime.home import Home
-from retinue.security.escaping import literal
-from retinue.security.untrusted_text import TextSource, sanitise, sanitise_line, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, literal, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
     from retinue.runtime.dispatcher.dispatcher import Dispatcher

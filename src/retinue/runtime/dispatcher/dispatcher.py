@@ -35,7 +35,7 @@ from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from retinue.dispatch.inbox import Claimed, Inbox, Waiting
 from retinue.dispatch.queue import QueueMode, Wait, is_result, merge, next_batch, refusal
 from retinue.runtime.turns.recovery import RunState
 from retinue.runtime.turns.runner import SessionRunner
-from retinue.security.escaping import literal
-from retinue.storage.lease import SessionLease
+from retinue.security.untrusted_text import literal
+from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 

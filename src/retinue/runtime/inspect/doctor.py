@@ -49,11 +49,10 @@ from retinue.security.secrets import ExecSecret, KeyringSecret
 from retinue.sessions.check import apply_fixes, check_folder
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.files import make_private_dir
-from retinue.storage.lease import SessionLease
-from retinue.storage.presence import Presence, find_dead
+from retinue.storage.process_locks import Presence, SessionLease, find_dead
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
-from retinue.workspace.first_run import FirstRunState, first_run_state
+from retinue.workspace.state import FirstRunState, first_run_state
 
 OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
 """Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""

@@ -49,7 +49,7 @@ from retinue.sandbox.confinement import find_loosening
 from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from retinue.dispatch.subagents import Child, SpawnOrder, SubagentStore, describ
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.runtime.turns.sessions import Sessions
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
 from retinue.toolkit.sessions import (

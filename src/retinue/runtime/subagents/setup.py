@@ -14,7 +14,7 @@ from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.agents.confinement import working_root
 from retinue.runtime.turns.sessions import Sessions
 from retinue.sandbox.confinement import SandboxUnavailable
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, working_folder
 from retinue.sessions.tree import fork_entries, messages_in

@@ -45,7 +45,7 @@ from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
-from retinue.storage.lease import SessionLease
+from retinue.storage.process_locks import SessionLease
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from retinue.storage.database.database_file import (
     sqlite_errors_explained,
 )
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
-from retinue.storage.files.private import make_private_dir
+from retinue.storage.files.descriptors import make_private_dir
 
 DATABASE_NAME = "state.sqlite"
 

@@ -1,5 +1,6 @@
 """Files reached through folder descriptors, private state files, and the errors they raise."""
 
+from retinue.storage.files.descriptors import make_private_dir, write_atomic
 from retinue.storage.files.errors import (
     AlreadyThere,
     DiskFull,
@@ -15,7 +16,6 @@ from retinue.storage.files.errors import (
 )
 from retinue.storage.files.file_info import EntryKind, FileIdentity, FileRead, FolderEntry, FolderIdentity
 from retinue.storage.files.openat import Links, Resolver
-from retinue.storage.files.private import make_private_dir, write_atomic
 from retinue.storage.files.root import ReadOnlyRoot, Root
 
 __all__ = [

@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from retinue.core.errors import StorageError
-from retinue.storage.files.denied_paths import denied_inside, refuse_denied
 from retinue.storage.files.descriptors import (
     CREATE,
+    FOLDER,
     PRIVATE_DIR,
     PRIVATE_FILE,
     find_other_spelling,
+    make_private_dir,
     read_up_to,
     rename_to_free_name,
     replace_file,
@@ -49,8 +50,16 @@ from retinue.storage.files.file_info import (
     identity_of,
     read_entry,
 )
-from retinue.storage.files.openat import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
-from retinue.storage.files.private import make_private_dir
+from retinue.storage.files.openat import (
+    O_PATH,
+    Links,
+    Resolver,
+    best_resolver,
+    denied_inside,
+    open_beneath,
+    refuse_denied,
+    split_path,
+)
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
@@ -124,7 +133,10 @@ class Root:
         parts = self.split(relative)
         with explained(relative, self.path):
             try:
-                found = self._look(parts, links)
+                found = os.stat(parts[0], dir_fd=self._folder, follow_symlinks=False) if len(parts) == 1 else None
+                if found is None or stat.S_ISLNK(found.st_mode):
+                    with self._opened(parts, O_PATH, links) as descriptor:
+                        found = os.fstat(descriptor)
             except FileNotFoundError:
                 return None
         require_regular(found, relative, self.path)
@@ -267,14 +279,6 @@ class Root:
         except StorageError:
             return False
         return True
-
-    def _look(self, parts: Sequence[str], links: Links) -> os.stat_result:
-        if len(parts) == 1:
-            found = os.stat(parts[0], dir_fd=self._folder, follow_symlinks=False)
-            if not stat.S_ISLNK(found.st_mode):
-                return found
-        with self._opened(parts, O_PATH, links) as descriptor:
-            return os.fstat(descriptor)
 
     @property
     def _folder(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.storage.files.denied_paths import plain_name
+from retinue.storage.files.openat import plain_name
 from retinue.tools.tool import ToolContext
 
 _CONTROL_FOLDERS = frozenset({".git", "git~1", ".retinue", ".openclaw"})

@@ -12,8 +12,7 @@ from anyio import to_thread
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.messages import Image, Text, Trust, text_of
-from retinue.security.escaping import file_name
-from retinue.security.untrusted_text import TextSource, sanitise, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
 from retinue.storage.files import Root
-from retinue.storage.files.denied_paths import lies_in
 from retinue.storage.files.descriptors import read_up_to
+from retinue.storage.files.openat import lies_in
 from retinue.toolkit.files.paths import is_control_path, is_startup_file, relative_to_root
 from retinue.tools.shell.allowlist import ArgvPattern
 from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 import retinue
 from retinue.core.keys import AgentId, SessionKey
+from retinue.sandbox.confinement import LaunchPlan
 from retinue.sandbox.launch import name_wrapper
-from retinue.sandbox.launch_plan import LaunchPlan
 from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.toolkit.processes import supervisor
 from retinue.tools.shell.analysis import PipelineStep

@@ -20,8 +20,9 @@ from retinue.core.messages import Trust, text_of
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
+from retinue.storage.files.descriptors import FOLDER
 from retinue.storage.files.errors import explained
-from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath
+from retinue.storage.files.openat import best_resolver, open_beneath
 from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch

@@ -27,11 +27,11 @@ from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
 from retinue.core.events import ApprovalAsked, ApprovalGiven, Emit
 from retinue.core.keys import SessionKey
-from retinue.security.escaping import literal
+from retinue.security.untrusted_text import literal
 from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
+from retinue.storage.process_locks import Presence, ancestors, has_ancestor_with_variable, process_of
 from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore, Watchers
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from retinue.core.clock import format_moment, parse_moment
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.storage.database import Database
-from retinue.storage.presence import Presence
+from retinue.storage.process_locks import Presence
 
 log = logging.getLogger(__name__)
 

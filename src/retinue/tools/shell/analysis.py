@@ -19,7 +19,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError
-from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath, split_path
+from retinue.storage.files.descriptors import FOLDER
+from retinue.storage.files.openat import best_resolver, open_beneath, split_path
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.lexer import (
     AnyOf,

@@ -1,18 +1,27 @@
-"""The state file of a workspace, and the state of its first conversation (the first run)."""
+"""The state of a workspace: its state file, its first conversation (the first run), and whether it is trusted.
+
+A workspace that Retinue created, or that the owner trusted, is the agent's own. The files of any other folder, such as
+a cloned repository, are untrusted data. The list of trusted folders is in the home, where no agent can write; a mark
+inside the folder would prove nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.codec import from_plain, load_json, to_plain
 from retinue.core.errors import StorageError
 from retinue.storage.files import Links, NotThere, Root
+from retinue.storage.files.descriptors import make_private_dir, write_atomic
 from retinue.storage.frontmatter import split_front_matter
 from retinue.workspace.bootstrap import FIRST_RUN_FILE, MAX_FILE_BYTES
 
@@ -35,7 +44,7 @@ class FirstRunState(StrEnum):
     LEFTOVER = "leftover"
 
 
-class WorkspaceState(Struct, frozen=True):
+class WorkspaceState(Struct, frozen=True, rename="camel"):
     """The content of the state file.
 
     A cloned repository can contain a state file, so `created_by` counts only together with `folder`, the inode of the
@@ -74,39 +83,17 @@ def first_run_state(root: Root) -> FirstRunState:
 def load_state(root: Root) -> WorkspaceState:
     """Load the state of a workspace; a missing or invalid file counts as empty."""
     try:
-        found = json.loads(root.read(STATE_FILE, max_bytes=_STATE_BYTES).data)
+        return from_plain(load_json(root.read(STATE_FILE, max_bytes=_STATE_BYTES).data), WorkspaceState)
     except NotThere:
         return WorkspaceState()
-    except (StorageError, ValueError, RecursionError) as error:
+    except (StorageError, ValueError) as error:
         log.warning("%s cannot be read (%s); it is not changed and counts as empty", STATE_FILE, error)
         return WorkspaceState()
-    if not isinstance(found, dict):
-        log.warning("%s is not a JSON object; it is not changed and counts as empty", STATE_FILE)
-        return WorkspaceState()
-
-    def text(name: str) -> str | None:
-        value = found.get(name)
-        return value if isinstance(value, str) else None
-
-    folder = found.get("folder")
-    return WorkspaceState(
-        text("bootstrapSeededAt"),
-        text("setupCompletedAt"),
-        text("createdBy"),
-        folder if isinstance(folder, int) else None,
-    )
 
 
 def save_state(root: Root, state: WorkspaceState) -> None:
     """Save the state of a workspace."""
-    content = {
-        "version": _VERSION,
-        "bootstrapSeededAt": state.bootstrap_seeded_at,
-        "setupCompletedAt": state.setup_completed_at,
-        "createdBy": state.created_by,
-        "folder": state.folder,
-    }
-    root.write(STATE_FILE, json.dumps(content, indent=2).encode() + b"\n")
+    root.write(STATE_FILE, _format_file(state))
 
 
 def format_timestamp(now: datetime) -> str:
@@ -133,3 +120,61 @@ def _read_text(root: Root, name: str) -> str | None:
     except StorageError:
         return None
     return found.data.decode("utf-8-sig", "replace")
+
+
+TRUST_FILE = "trusted-workspaces.json"
+
+
+class TrustedFolder(Struct, frozen=True, order=True):
+    """A folder that the owner trusted, identified by path and inode."""
+
+    path: str
+    inode: int
+
+
+class _TrustList(Struct, frozen=True):
+    """The content of the file that lists the trusted folders."""
+
+    folders: tuple[TrustedFolder, ...]
+
+
+def is_own_workspace(root: Root, trusted: frozenset[TrustedFolder]) -> bool:
+    """Return whether a workspace is the agent's own."""
+    return _identify(root) in trusted or load_state(root).was_made_here(root)
+
+
+def read_trusted(home: Path) -> frozenset[TrustedFolder]:
+    """Return the folders that the owner trusted; none if the list cannot be read."""
+    try:
+        return frozenset(from_plain(load_json((home / TRUST_FILE).read_bytes()), _TrustList).folders)
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be read, so no folder is trusted: %s", home / TRUST_FILE, error)
+        return frozenset()
+
+
+def trust_folder(home: Path, root: Root) -> None:
+    """Record that the owner trusts a folder."""
+    others = {each for each in read_trusted(home) if each.path != str(root.path)}
+    _write_trusted(home, others | {_identify(root)})
+
+
+def revoke_trust(home: Path, root: Root) -> bool:
+    """Revoke the trust of a folder; return False if it was not trusted."""
+    trusted = read_trusted(home)
+    _write_trusted(home, trusted - {_identify(root)})
+    return _identify(root) in trusted
+
+
+def _identify(root: Root) -> TrustedFolder:
+    return TrustedFolder(str(root.path), root.place.inode)
+
+
+def _write_trusted(home: Path, trusted: AbstractSet[TrustedFolder]) -> None:
+    make_private_dir(home)
+    write_atomic(home / TRUST_FILE, _format_file(_TrustList(tuple(sorted(trusted)))))
+
+
+def _format_file(content: Struct) -> bytes:
+    return json.dumps({"version": _VERSION, **to_plain(content)}, indent=2).encode() + b"\n"
