@@ -165,7 +165,7 @@ def test_the_prompt_package_needs_only_core_and_clean_text() -> None:
 import sys
 import retinue.context.prompt.contributions, retinue.context.prompt.report
 ours = {name for name in sys.modules if name.startswith("retinue.")}
-allowed = ("retinue.context", "retinue.core", "retinue.security.untrusted_text", "retinue.security.untrusted_text")
+allowed = ("retinue.context", "retinue.core", "retinue.security.untrusted_text")
 print(sorted(name for name in ours if not name.startswith(allowed) and name != "retinue.security"))
 print(sorted({"pydantic", "anyio", "yaml", "openai", "httpx2", "sqlite3", "socket"} & set(sys.modules)))
 """
