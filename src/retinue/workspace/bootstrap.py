@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.hooks.bus import HookPoint
+from retinue.hooks import HookPoint
 from retinue.storage.files import (
     FileIdentity,
     FileRead,
