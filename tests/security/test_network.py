@@ -352,6 +352,22 @@ async def test_tls_is_verified_for_the_name_although_the_address_is_dialled(
             await http.get(f"https://other.example:{web.port}/")
 
 
+@pytest.mark.slow
+async def test_a_certificate_that_the_system_does_not_trust_is_refused(
+    certificate: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    server, _ = certificate
+    async with (
+        web_server(server) as web,
+        httpx2.AsyncClient(
+            transport=CheckedTransport(OPERATOR, names(secure_example="127.0.0.1")), trust_env=False
+        ) as http,
+    ):
+        web.on("/", "sealed")
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await http.get(f"https://secure.example:{web.port}/")
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
 async def test_what_follows_a_compressed_body_is_neither_kept_nor_read_for_ever(encoding: str) -> None:
     packed = {"gzip": gzip.compress(b"short"), "deflate": zlib.compress(b"short"), "identity": b"short"}[encoding]
