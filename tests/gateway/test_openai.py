@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import openai
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 
@@ -44,7 +44,12 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 @asynccontextmanager
 async def openai_client(hall: Hall, token: str | None = None, **options: Any) -> AsyncIterator[AsyncOpenAI]:
     client = AsyncOpenAI(
-        api_key=token or hall.local_token, base_url=f"{hall.url}/v1", timeout=PATIENCE, max_retries=0, **options
+        api_key=token or hall.local_token,
+        base_url=f"{hall.url}/v1",
+        timeout=PATIENCE,
+        max_retries=0,
+        http_client=DefaultAsyncHttpxClient(verify=False),
+        **options,
     )
     async with client:
         yield client

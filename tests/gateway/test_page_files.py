@@ -25,7 +25,7 @@ MAKES_MARKUP = re.compile(
 
 
 async def get(hall: Hall, path: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=hall.url, timeout=PATIENCE) as client:
+    async with httpx2.AsyncClient(base_url=hall.url, timeout=PATIENCE, verify=False) as client:
         return await client.get(path)
 
 

@@ -147,17 +147,18 @@ def _post_message(home: Path, port: int) -> None:
     import httpx2
 
     token = home / "credentials" / "gateway.token"
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
 
-    def is_ready() -> bool:
-        try:
-            return token.exists() and httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-        except httpx2.TransportError:
-            return False
+        def is_ready() -> bool:
+            try:
+                return token.exists() and client.get("/readyz").status_code == 200
+            except httpx2.TransportError:
+                return False
 
-    _wait_for(is_ready)
-    headers = {"Authorization": f"Bearer {token.read_text().strip()}"}
-    body = {"message": "hello", "idempotencyKey": "path"}
-    httpx2.post(f"http://127.0.0.1:{port}/rpc/agent", json=body, headers=headers).raise_for_status()
+        _wait_for(is_ready)
+        headers = {"Authorization": f"Bearer {token.read_text().strip()}"}
+        body = {"message": "hello", "idempotencyKey": "path"}
+        client.post("/rpc/agent", json=body, headers=headers).raise_for_status()
 
 
 def _wait_for(reached: Any) -> None:
