@@ -27,7 +27,7 @@ GIVE_UP_SECONDS = 120.0
 
 # Clients are forked from a process that has imported everything, so that they spend their lives talking.
 _processes = get_context("forkserver")
-_processes.set_forkserver_preload(["tests.faults.client", "httpx2", "retinue.providers.apis.anthropic"])
+_processes.set_forkserver_preload(["tests.faults.preload"])
 
 
 def _run_client(output: str, arguments: list[str]) -> None:
