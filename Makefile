@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
 MEMORY = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 
-.PHONY: setup run test check lint system bench bench-full docs snapshots clean help
+.PHONY: setup run test check lint types style imports structure system bench bench-full docs snapshots clean help
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -23,18 +23,27 @@ run: $(STAMP)  ## Start the assistant on its embedded defaults.
 	@$(BIN)/retinue up
 
 test: $(STAMP) system lint  ## Every check and every test.
-	$(BIN)/pytest -n 2 --dist worksteal
-	$(BIN)/python scripts/branch_coverage.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.branch_coverage
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
 		-o tmp_path_retention_policy=failed --hypothesis-profile=quick
 
 lint: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style imports structure
+
+# mypy ends with 2 if its workers do not start within 3 seconds, as on a busy machine.
+types:
+	$(BIN)/mypy --num-workers 2 || { [ $$? -eq 2 ] && $(BIN)/mypy; }
+
+style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+
+imports:
 	$(BIN)/lint-imports
+
+structure:
 	$(BIN)/python scripts/structure.py --check
 
 system:
