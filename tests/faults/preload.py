@@ -9,7 +9,7 @@ import httpcore2
 import httpx2
 import truststore
 
-from retinue.plugins.builtin import TOOL_FAMILIES
+from retinue.plugins.registry import TOOL_FAMILIES
 from retinue.providers import http_client
 from retinue.providers.apis import anthropic
 from tests.faults import client
