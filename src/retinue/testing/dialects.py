@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
 from retinue.providers.stream import to_json
@@ -13,12 +14,16 @@ from retinue.testing.replies import Reply
 PIECE = 7
 """Characters per chunk: small enough that every answer has several chunks."""
 
+MAX_PIECES = 4_000
+"""A very long answer has larger chunks instead of more of them, or a test spends its time on encoding them."""
+
 SIGNATURE = "c2lnbmVk"
 
 
 def _cut(text: str) -> Iterator[str]:
-    for start in range(0, len(text), PIECE):
-        yield text[start : start + PIECE]
+    size = max(PIECE, ceil(len(text) / MAX_PIECES))
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
 
 
 def _data(value: object) -> bytes:
