@@ -17,7 +17,7 @@ from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.providers.embeddings.batches import BatchLimits, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
-from retinue.runtime.memory.notebook import make_embedders
+from retinue.runtime.memory.session_memory import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.storage.files import Root
 from retinue.structs.decode import decode

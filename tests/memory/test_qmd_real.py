@@ -19,7 +19,7 @@ from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions, open_workspace
 from retinue.runtime.home import load_home
-from retinue.runtime.memory.notebook import SessionNotebook, open_memory, open_notebook
+from retinue.runtime.memory.session_memory import SessionMemory, open_memory, open_session_memory
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.home_paths import HomePaths
 from retinue.toolkit.memory import memory_tools
@@ -141,8 +141,8 @@ async def test_the_tools_search_and_read_notes_and_past_sessions_through_it(room
     settings = room.settings.memory_search
     async with open_memory(room) as memory:
 
-        async def open_for(agent: AgentId, session: SessionKey) -> SessionNotebook | None:
-            return open_notebook(memory, room.home.config.memory, settings, session)
+        async def open_for(agent: AgentId, session: SessionKey) -> SessionMemory | None:
+            return open_session_memory(memory, room.home.config.memory, settings, session)
 
         tools = {tool.name: tool for tool in memory_tools(open_for, SystemClock(), lambda: "id")}
         context = ToolContext(room.id, MAIN, RunId("r"), "c", room.root)

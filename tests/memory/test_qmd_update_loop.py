@@ -20,8 +20,8 @@ from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.settings import QmdUpdate, SyncSettings
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions, open_workspace
 from retinue.runtime.home import load_home
-from retinue.runtime.memory.notebook import open_memory
 from retinue.runtime.memory.pool import MemoryPool
+from retinue.runtime.memory.session_memory import open_memory
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
@@ -172,7 +172,7 @@ async def test_it_is_started_when_memory_is_first_used(
         tasks.start_soon(memories.follow, room)
         await anyio.sleep(0.05)
         assert stand_in.calls() == []
-        assert await memories.notebook(room, MAIN) is not None
+        assert await memories.session_memory(room, MAIN) is not None
         assert stand_in.commands()[-1] == "update"
         tasks.cancel_scope.cancel()
 
@@ -193,7 +193,7 @@ async def test_opening_looks_at_nothing_where_that_is_not_wanted(
 ) -> None:
     room = make_room(tmp_path, stand_in, monkeypatch, "update: {onBoot: false}")
     async with memories_of(room) as memories:
-        assert await memories.notebook(room, MAIN) is not None
+        assert await memories.session_memory(room, MAIN) is not None
         assert stand_in.calls() == []
 
 
@@ -206,7 +206,7 @@ async def test_messages_recall_through_whoever_is_quick_enough(
         tmp_path, stand_in, monkeypatch, "update: {waitForBootSync: true}", f"recall: {{timeoutMs: {wait}}}"
     )
     async with memories_of(room) as memories:
-        await memories.notebook(room, MAIN)
+        await memories.session_memory(room, MAIN)
         stand_in.clear()
         await memories.recall(room, MAIN, "is the harbour open?")
         assert ("search" in stand_in.commands()) == asked

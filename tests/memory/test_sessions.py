@@ -12,7 +12,7 @@ from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.runtime.agents.workspace import open_sessions, open_workspace
 from retinue.runtime.home import load_home
-from retinue.runtime.memory.notebook import open_index
+from retinue.runtime.memory.session_memory import open_index
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.home_paths import HomePaths
 

@@ -16,7 +16,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Text, Trust
 from retinue.memory.index import MemoryIndex
 from retinue.memory.settings import MemorySearchSettings, MemorySettings
-from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
+from retinue.runtime.memory.session_memory import SessionMemory, open_session_memory
 from retinue.storage.files import Root
 from retinue.structs.decode import decode
 from retinue.toolkit.memory import memory_tools, note_path
@@ -36,9 +36,9 @@ def root(workspace: Path) -> Iterator[Root]:
 
 
 def tools(index: MemoryIndex, *, citations: str = "auto") -> dict[str, Tool[Any]]:
-    async def open_for(agent: AgentId, session: SessionKey) -> SessionNotebook | None:
+    async def open_for(agent: AgentId, session: SessionKey) -> SessionMemory | None:
         settings = decode(MemorySettings, {"citations": citations})
-        return open_notebook(index, settings, MemorySearchSettings(), session)
+        return open_session_memory(index, settings, MemorySearchSettings(), session)
 
     made = memory_tools(open_for, SystemClock(), lambda: "id")
     return {tool.name: tool for tool in made}
@@ -146,8 +146,8 @@ async def test_recall_brings_nothing_that_came_from_outside(open_index: OpenInde
 
     index = open_index(provenance=provenance)
     await index.sync()
-    notebook = open_notebook(index, MemorySettings(), MemorySearchSettings(), MAIN)
-    assert notebook is not None
-    assert [hit.path for hit in await notebook.recall("how is the harbour?")] == ["memory/own.md"]
+    session_memory = open_session_memory(index, MemorySettings(), MemorySearchSettings(), MAIN)
+    assert session_memory is not None
+    assert [hit.path for hit in await session_memory.recall("how is the harbour?")] == ["memory/own.md"]
     off = decode(MemorySearchSettings, {"recall": {"enabled": False}})
-    assert await SessionNotebook(index, off, cites=True).recall("how is the harbour?") == ()
+    assert await SessionMemory(index, off, cites=True).recall("how is the harbour?") == ()

@@ -16,7 +16,7 @@ from retinue.core.errors import ModelError
 from retinue.memory.embedding import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
 from retinue.providers.embeddings.local import LocalEmbedder, load_engine
-from retinue.runtime.memory.notebook import make_embedders
+from retinue.runtime.memory.session_memory import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.structs.decode import decode
 

@@ -199,11 +199,11 @@ async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, 
     key = SessionKey.parse("agent:main:main")
     async with stage.open() as runtime:
         room = runtime.agent(DEFAULT_AGENT).workspace
-        notebook = await runtime.shared.memories.notebook(room, key)
-        assert notebook is not None
+        session_memory = await runtime.shared.memories.session_memory(room, key)
+        assert session_memory is not None
         assert "compacted" in await talk_and_compact(runtime, stage)
-        found = {hit.path for hit in (await notebook.search("ferry pier 7")).hits}
-        sessions = {hit.path for hit in (await notebook.search("question 5 harbour")).hits}
+        found = {hit.path for hit in (await session_memory.search("ferry pier 7")).hits}
+        sessions = {hit.path for hit in (await session_memory.search("question 5 harbour")).hits}
     assert ("memory/2026-03-14.md" in found) == (how != "off")
     assert any(path.startswith("sessions/") for path in sessions) == (how != "off")
 

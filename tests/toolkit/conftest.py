@@ -19,7 +19,7 @@ from retinue.core.messages import Usage
 from retinue.storage.files import Root
 from retinue.toolkit.cron import JobService
 from retinue.toolkit.gateway import ConfigService
-from retinue.toolkit.memory import Notebook
+from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.message import Messenger
 from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
@@ -128,7 +128,7 @@ class Board:
         self.model = model or "test/default"
         return self.model
 
-    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+    async def session_memory(self, agent: AgentId, session: SessionKey) -> MemoryAccess | None:
         return None
 
     def jobs(self) -> JobService:

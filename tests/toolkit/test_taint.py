@@ -45,7 +45,7 @@ def tainted(plain: ToolContext) -> ToolContext:
 
 @pytest.fixture
 def tools(parts: ToolParts) -> Toolset:
-    async def no_notebook(agent: object, session: object) -> None:
+    async def no_memory(agent: object, session: object) -> None:
         return None
 
     return Toolset(
@@ -53,7 +53,7 @@ def tools(parts: ToolParts) -> Toolset:
             *read_write.make_tools(parts),
             *patch.make_tools(parts),
             *search.make_tools(parts),
-            *memory_tools(no_notebook, SystemClock(), parts.new_id),
+            *memory_tools(no_memory, SystemClock(), parts.new_id),
         ]
     )
 

@@ -57,7 +57,7 @@ async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str
     import anyio.to_thread
 
     from retinue.memory.scan import plan_sync
-    from retinue.runtime.memory.notebook import index_path
+    from retinue.runtime.memory.session_memory import index_path
 
     found = await index.status()
     plan = await anyio.to_thread.run_sync(plan_sync, index.store, index.library, 0)
@@ -205,7 +205,7 @@ def _with_memory(
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.workspace import open_workspace
     from retinue.runtime.home import load_home
-    from retinue.runtime.memory.notebook import open_memory
+    from retinue.runtime.memory.session_memory import open_memory
 
     async def run() -> T:
         home = load_home(invocation.home)

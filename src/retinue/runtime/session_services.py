@@ -16,7 +16,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.cron import JobService
-from retinue.toolkit.memory import Notebook
+from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.sessions import SessionAccess
@@ -73,10 +73,10 @@ class HomeSessionServices:
         choice = await parts.access.choose(ref)
         return str(choice.ref) if choice else "none"
 
-    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+    async def session_memory(self, agent: AgentId, session: SessionKey) -> MemoryAccess | None:
         """Return an agent's memory as one of its sessions may use it."""
         sessions = self._sessions
-        return await sessions.shared.memories.notebook(sessions.agent(agent).workspace, session)
+        return await sessions.shared.memories.session_memory(sessions.agent(agent).workspace, session)
 
     def jobs(self) -> JobService:
         """Return the jobs that agents may create."""

@@ -28,7 +28,7 @@ MAX_WRITE_CHARS = 20_000
 _NOTE_NAME = re.compile(r"[\w][\w .-]{0,79}(?:/[\w][\w .-]{0,79}){0,3}")
 
 
-class Notebook(Protocol):
+class MemoryAccess(Protocol):
     """The memory of an agent for one session."""
 
     @property
@@ -43,7 +43,7 @@ class Notebook(Protocol):
         ...
 
 
-OpenNotebook = Callable[[AgentId, SessionKey], Awaitable[Notebook | None]]
+OpenMemory = Callable[[AgentId, SessionKey], Awaitable[MemoryAccess | None]]
 """Returns the memory for a session; None if it may not search memory."""
 
 
@@ -66,32 +66,32 @@ class MemoryWriteArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the memory tools if memory is available."""
-    return memory_tools(parts.services.notebook, parts.clock, parts.new_id)
+    return memory_tools(parts.services.session_memory, parts.clock, parts.new_id)
 
 
-def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -> tuple[Tool[Any], ...]:
+def memory_tools(open_session_memory: OpenMemory, clock: Clock, new_id: IdFactory) -> tuple[Tool[Any], ...]:
     """Make the three memory tools."""
 
-    async def notebook_of(context: ToolContext) -> Notebook:
-        notebook = await open_notebook(context.agent, context.session)
-        if notebook is None:
+    async def memory_of(context: ToolContext) -> MemoryAccess:
+        session_memory = await open_session_memory(context.agent, context.session)
+        if session_memory is None:
             raise ToolFailed("Memory is private and cannot be used in this chat. Answer without it.")
-        return notebook
+        return session_memory
 
     async def search(arguments: MemorySearchArguments, context: ToolContext) -> ToolOutput:
-        notebook = await notebook_of(context)
+        session_memory = await memory_of(context)
         try:
-            result = await notebook.search(
+            result = await session_memory.search(
                 arguments.query, max_results=arguments.max_results, min_score=arguments.min_score
             )
         except (StorageError, TimeoutError) as error:
             raise ToolFailed(f"Memory cannot be searched now: {error}") from error
-        return _format_result(result, new_id, cites=notebook.cites)
+        return _format_result(result, new_id, cites=session_memory.cites)
 
     async def get(arguments: MemoryGetArguments, context: ToolContext) -> ToolOutput:
-        notebook = await notebook_of(context)
+        session_memory = await memory_of(context)
         try:
-            excerpt = await notebook.read(arguments.path, arguments.start, arguments.lines)
+            excerpt = await session_memory.read(arguments.path, arguments.start, arguments.lines)
         except NotThere:
             return ToolOutput.of(json.dumps({"path": arguments.path, "text": ""}))
         except StorageError as error:
@@ -106,9 +106,9 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             record_write(context, context.workspace, path, before=before, after=text)
             separator = "" if not before or before.endswith("\n") else "\n"
             context.workspace.append(path, (separator + text).encode("utf-8", "replace"))
-        notebook = await open_notebook(context.agent, context.session)
-        if notebook is not None:
-            notebook.record_change()
+        session_memory = await open_session_memory(context.agent, context.session)
+        if session_memory is not None:
+            session_memory.record_change()
         return ToolOutput.of(f"Written to {path}.")
 
     return (

@@ -19,7 +19,7 @@ from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 if TYPE_CHECKING:
     from retinue.toolkit.cron import JobService
     from retinue.toolkit.gateway import ConfigService
-    from retinue.toolkit.memory import Notebook
+    from retinue.toolkit.memory import MemoryAccess
     from retinue.toolkit.message import Messenger
     from retinue.toolkit.sessions import SessionAccess
 
@@ -68,7 +68,7 @@ class SessionServices(Protocol):
         """
         ...
 
-    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+    async def session_memory(self, agent: AgentId, session: SessionKey) -> MemoryAccess | None:
         """Return the memory of an agent for one of its sessions; None if the session may not use it."""
         ...
 

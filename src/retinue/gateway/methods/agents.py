@@ -21,7 +21,7 @@ from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
 
 if TYPE_CHECKING:
-    from retinue.runtime.memory.notebook import SessionNotebook
+    from retinue.runtime.memory.session_memory import SessionMemory
 
 registry = MethodRegistry()
 
@@ -61,30 +61,32 @@ async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
     )
 
 
-async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
+async def _session_memory(call: Call, agent: str | None) -> SessionMemory | None:
     found = call.runtime.home.agent_id(agent)
-    return await call.runtime.shared.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
+    return await call.runtime.shared.memories.session_memory(
+        call.runtime.agent(found).workspace, SessionKey.main(found)
+    )
 
 
 @registry.implements(wire.MEMORY_SEARCH)
 async def search_memory(call: Call, params: wire.SearchMemory) -> wire.MemoryHits:
-    notebook = await _notebook(call, params.agent)
-    if notebook is None:
+    session_memory = await _session_memory(call, params.agent)
+    if session_memory is None:
         raise UsageError("The agent has no memory search. Set agents.defaults.memorySearch.enabled.")
-    found = await notebook.search(params.query, max_results=params.max_results, min_score=params.min_score)
+    found = await session_memory.search(params.query, max_results=params.max_results, min_score=params.min_score)
     return convert(found, wire.MemoryHits, from_attributes=True)
 
 
 @registry.implements(wire.MEMORY_STATUS)
 async def memory_status(call: Call, params: wire.OfAgent) -> wire.MemoryStatus:
-    notebook = await _notebook(call, params.agent)
-    if notebook is None:
+    session_memory = await _session_memory(call, params.agent)
+    if session_memory is None:
         return wire.MemoryStatus(enabled=False)
     from retinue.memory.index import MemoryIndex
 
-    if not isinstance(notebook.index, MemoryIndex):
+    if not isinstance(session_memory.index, MemoryIndex):
         return wire.MemoryStatus(enabled=True, provider="qmd")
-    found = await notebook.index.status()
+    found = await session_memory.index.status()
     return wire.MemoryStatus(
         enabled=True,
         files=found.totals.files,

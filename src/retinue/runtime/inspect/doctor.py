@@ -43,7 +43,7 @@ from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_sessions, open_workspace, seed_agent
 from retinue.runtime.home import Home
-from retinue.runtime.memory.notebook import index_path, open_memory
+from retinue.runtime.memory.session_memory import index_path, open_memory
 from retinue.runtime.models import ModelAccess, open_access, try_models
 from retinue.security.secrets import ExecSecret, KeyringSecret
 from retinue.sessions.check import apply_fixes, check_folder

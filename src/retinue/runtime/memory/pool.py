@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from retinue.memory.index import MemoryIndex
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.store.protocol import Vector
-    from retinue.runtime.memory.notebook import SessionNotebook
+    from retinue.runtime.memory.session_memory import SessionMemory
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +57,10 @@ class MemoryPool:
         """Return the record of untrusted lines in an agent's notes."""
         return AgentWrites(self.database, workspace.home.clock, workspace.id)
 
-    async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
+    async def session_memory(self, workspace: AgentWorkspace, session: SessionKey) -> SessionMemory | None:
         """Return an agent's memory as a session may use it; None if it may not."""
         from retinue.memory.notes import ReadLimits
-        from retinue.runtime.memory.notebook import open_notebook
+        from retinue.runtime.memory.session_memory import open_session_memory
 
         settings = workspace.settings.memory_search
         if not settings.enabled:
@@ -68,7 +68,7 @@ class MemoryPool:
         memory = await self._memory(workspace)
         sizes = workspace.settings.context_limits
         limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
-        return open_notebook(memory, workspace.home.config.memory, settings, session, limits)
+        return open_session_memory(memory, workspace.home.config.memory, settings, session, limits)
 
     async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[RecalledPassage, ...]:
         """Return what memory finds about a message; nothing in group chats. Never raises."""
@@ -78,8 +78,8 @@ class MemoryPool:
         if session.kind not in _DIRECT or not has_notes(workspace):
             return ()
         try:
-            notebook = await self.notebook(workspace, session)
-            hits = await notebook.recall(message) if notebook else ()
+            session_memory = await self.session_memory(workspace, session)
+            hits = await session_memory.recall(message) if session_memory else ()
         except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
@@ -97,7 +97,7 @@ class MemoryPool:
         return frozenset(name for each in embedders for name in (each.model, f"{each.provider}/{each.model}"))
 
     def _embedders_of(self, workspace: AgentWorkspace) -> list[Embedder]:
-        from retinue.runtime.memory.notebook import make_embedders
+        from retinue.runtime.memory.session_memory import make_embedders
         from retinue.security.secrets import Secrets
 
         found = self._embedders.get(workspace.id)
@@ -151,7 +151,7 @@ class MemoryPool:
     async def follow(self, workspace: AgentWorkspace) -> None:
         """Keep an agent's memory up to date until cancelled."""
         from retinue.memory.index import MemoryIndex
-        from retinue.runtime.memory.notebook import keep_fresh
+        from retinue.runtime.memory.session_memory import keep_fresh
 
         settings, shared = workspace.settings.memory_search, workspace.home.config.memory
         if not settings.enabled:
@@ -189,7 +189,7 @@ class MemoryPool:
 
     async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
         """Return the memory of an agent; it is opened and updated the first time."""
-        from retinue.runtime.memory.notebook import open_memory, seconds_at_opening
+        from retinue.runtime.memory.session_memory import open_memory, seconds_at_opening
 
         async with self._lock:
             memory = self._opened.get(workspace.id)

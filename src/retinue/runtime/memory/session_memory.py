@@ -163,7 +163,7 @@ def _key_from(name: str, secrets: Secrets) -> str | None:
     return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
 
 
-class SessionNotebook(Struct, frozen=True):
+class SessionMemory(Struct, frozen=True):
     """An agent's memory as one session uses it."""
 
     index: Memory
@@ -195,17 +195,17 @@ class SessionNotebook(Struct, frozen=True):
         return found.hits
 
 
-def open_notebook(
+def open_session_memory(
     index: Memory,
     memory: MemorySettings,
     settings: MemorySearchSettings,
     session: SessionKey,
     limits: ReadLimits = USUAL_LIMITS,
-) -> SessionNotebook | None:
-    """Return the notebook of a session; None if the scope rules deny it."""
+) -> SessionMemory | None:
+    """Return the memory as a session may use it; None if the scope rules deny it."""
     if not settings.enabled or not may_search(memory.qmd.scope, session):
         return None
-    return SessionNotebook(index, settings, should_cite(memory.citations, session), limits)
+    return SessionMemory(index, settings, should_cite(memory.citations, session), limits)
 
 
 @asynccontextmanager
