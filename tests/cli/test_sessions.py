@@ -296,7 +296,7 @@ def test_compact_then_restore(retinue: RunCommand, home: Path) -> None:
         assert retinue("agent", "-m", "Are you there?", "--session", "main").code == 0
         sent = [json.dumps(each["content"]) for each in server.model_requests[-1].json["messages"]]
         assert all(line.strip() in text for line, text in zip(lines, sent[-13:-1], strict=True))
-        assert not any("summed up" in text for text in sent[-13:])
+        assert not any("was summarised" in text for text in sent[-13:])
 
 
 def test_a_refused_compaction_says_why(retinue: RunCommand, home: Path) -> None:

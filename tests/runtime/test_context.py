@@ -89,7 +89,7 @@ async def test_an_overflow_is_answered_after_making_room(tmp_path: Path) -> None
         reply = await runtime.say(Inbound("and now?", KEY), stage.emit)
         assert (reply.status, reply.text) == (TurnStatus.OK, "There is room again.")
         last = provider.requests[-1]
-        assert "summed up" in last.messages[0].text
+        assert "was summarised" in last.messages[0].text
         assert last.messages[-1].text == "and now?"
         diary = (stage.workspace / "memory" / "2026-03-14.md").read_text()
         assert "Notes before a summary" in diary

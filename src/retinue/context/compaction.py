@@ -109,7 +109,7 @@ MIN_WORTH = 500
 """Fewer tokens than this are not summarised, because the summary would hardly be shorter."""
 
 _INTRODUCTION = (
-    "The beginning of this conversation was summed up to save room. The summary is a record of what happened, not a "
+    "The beginning of this conversation was summarised to save space. The summary is a record of what happened, not a "
     "new request; the conversation goes on after it.\n\n"
 )
 

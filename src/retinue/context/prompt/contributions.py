@@ -74,12 +74,10 @@ def contribution_for(model: ModelInfo) -> Contribution | None:
         return Contribution(
             source, interaction_style=_GPT5_INTERACTION, execution_bias=_GPT5_BIAS, stable_prefix=_GPT5_CONTRACT
         )
-    if model.window <= SMALL_WINDOW or model.ref.provider in LOCAL_PROVIDERS:
-        return _for_small_model(source) if model.tools else _for_tiny_model(source)
-    return None
-
-
-def _for_small_model(source: str) -> Contribution:
+    if model.window > SMALL_WINDOW and model.ref.provider not in LOCAL_PROVIDERS:
+        return None
+    if not model.tools:  # it needs little more than its identity
+        return Contribution(source, dynamic_suffix=_TINY_SUFFIX, omit=_LOCAL_OMIT | _TINY_OMIT)
     return Contribution(
         source,
         tool_call_style=_LOCAL_STYLE,
@@ -87,8 +85,3 @@ def _for_small_model(source: str) -> Contribution:
         dynamic_suffix=_LOCAL_SUFFIX,
         omit=_LOCAL_OMIT,
     )
-
-
-def _for_tiny_model(source: str) -> Contribution:
-    """Return the adjustments for a model without tools, which needs little more than its identity."""
-    return Contribution(source, dynamic_suffix=_TINY_SUFFIX, omit=_LOCAL_OMIT | _TINY_OMIT)

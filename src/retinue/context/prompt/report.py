@@ -84,15 +84,14 @@ def report_prompt(
     chars = len(prompt.text) + (len(turn.text) if turn else 0)
     return PromptReport(
         PromptTotal(chars, sum(record.tokens for record in records)),
-        tuple(_measure_section(record) for record in records),
+        tuple(
+            SectionSize(record.name, record.part.value, record.chars, record.tokens, record.hash, record.source)
+            for record in records
+        ),
         tuple(_measure_files(records)),
         tuple(size for record in records if record.name == "skills" for size in _measure_skills(record.text)),
         tuple(_measure_tool(tool) for tool in tools),
     )
-
-
-def _measure_section(record: SectionRecord) -> SectionSize:
-    return SectionSize(record.name, record.part.value, record.chars, record.tokens, record.hash, record.source)
 
 
 def _measure_files(records: Iterable[SectionRecord]) -> Iterator[FileSize]:

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 FLUSHED = "retinue:memory-flush"
 COMPACTED_AT = "retinue:compacted-at"
 FLUSH_PROMPT = (
-    "[Not from a person] The older part of this conversation will soon be summed up. Write down, as short Markdown "
-    "bullets for your diary, what must not be lost: decisions, promises, open tasks, preferences, names, exact "
-    "identifiers. Only what is not in your files already. If there is nothing, reply NO_REPLY."
+    "[Not from a person] The older part of this conversation will soon be replaced by a summary. Write down, as short "
+    "Markdown bullets for your daily notes, what must not be lost: decisions, promises, open tasks, preferences, "
+    "names, exact identifiers. Only what is not in your files already. If there is nothing, reply NO_REPLY."
 )
 
 
