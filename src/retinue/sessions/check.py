@@ -28,6 +28,7 @@ from retinue.storage.files.errors import explained
 from retinue.storage.process_locks import SessionLease
 
 MAX_PLACES = 3
+REASON = "a check found the turn interrupted"
 _LEFTOVER = re.compile(r".+\.(torn|corrupt)[.-].+|.+\.jsonl\.(reset|deleted)\..+|\.retinue-.+\.tmp|\.import-.+\.tmp")
 _OTHER_USERS = 0o077
 
@@ -136,7 +137,8 @@ class _Reading(Struct):
             case UnreadableLine(reason):
                 self.bad += 1
                 if len(self.places) < MAX_PLACES:
-                    self.places.append(f"byte {line.start} ({_describe_damage(line.data, reason)})")
+                    nul = line.data is not None and not line.data.strip(b"\0")
+                    self.places.append(f"byte {line.start} ({'only NUL bytes' if nul else reason})")
             case Header():
                 if line.start == 0 and value.key is not None:
                     self.header = value
@@ -309,15 +311,6 @@ def _name_rival(checked: CheckedTranscript, newest: Mapping[SessionKey, CheckedT
     # The index has one row per key, so it cannot match this one.
     kept = (finding for finding in checked.findings if finding.fault is not TranscriptFault.INDEX)
     return replace(checked, findings=(*kept, rivalry))
-
-
-def _describe_damage(data: bytes | None, reason: str) -> str:
-    if data is not None and not data.strip(b"\0"):
-        return "only NUL bytes"
-    return "more than one object" if "Extra data" in reason else reason
-
-
-REASON = "a check found the turn interrupted"
 
 
 def apply_fixes(

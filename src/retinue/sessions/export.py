@@ -83,7 +83,8 @@ def _describe_message(message: Message, when: str, *, thinking: bool) -> str:
             head = f"## Assistant · {when}" + (f" · {model}" if model else "")
         case ToolResult(_, tool, content, is_error):
             head = f"### Result of `{tool}`" + (" (error)" if is_error else "")
-            return f"{head}\n\n{_fence(''.join(map(_describe_output, content)))}"
+            output = (part.text if isinstance(part, Text) else f"[picture, {part.media_type}]" for part in content)
+            return f"{head}\n\n{_fence(''.join(output))}"
         case _:
             assert_never(message)
     parts = [text for part in content if (text := _describe_part(part, thinking=thinking))]
@@ -104,10 +105,6 @@ def _describe_part(part: Text | Image | Thinking | ToolCall, *, thinking: bool) 
             written = json.dumps(dict(arguments), ensure_ascii=False, indent=2)
             return f"**Calls `{name}`**\n\n{_fence(written, 'json')}"
     assert_never(part)
-
-
-def _describe_output(part: Text | Image) -> str:
-    return part.text if isinstance(part, Text) else f"[picture, {part.media_type}]"
 
 
 def _fence(text: str, language: str = "") -> str:

@@ -236,7 +236,8 @@ def read_tail(descriptor: int, limit: int) -> TranscriptTail:
     cost = place.end - begin
     if begin > 0:
         first = os.pread(descriptor, HEADER_LIMIT, 0)
-        header, cost = _parse_header(first), cost + len(first)
+        line = decode_line(first.partition(b"\n")[0])
+        header, cost = line if isinstance(line, Header) else None, cost + len(first)
     return TranscriptTail(header, tree, place, cost, tuple(r for r in records if isinstance(r.value, UnreadableLine)))
 
 
@@ -270,8 +271,3 @@ def add_lines(tree: TranscriptTree, records: list[DecodedLine]) -> None:
                 pass
             case _:
                 assert_never(record.value)
-
-
-def _parse_header(first: bytes) -> Header | None:
-    line = decode_line(first.partition(b"\n")[0])
-    return line if isinstance(line, Header) else None

@@ -141,7 +141,8 @@ class Spending(Struct, frozen=True):
 
 def has_limits(budget: BudgetSettings) -> bool:
     """Return whether any limit is set; if not, usage need not be counted."""
-    return bool(budget.per_source) or any(map(_is_set, (budget.per_session, budget.per_day)))
+    limits = (budget.per_session.usd, budget.per_session.tokens, budget.per_day.usd, budget.per_day.tokens)
+    return bool(budget.per_source) or any(limit is not None for limit in limits)
 
 
 def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) -> str | None:
@@ -175,10 +176,6 @@ def since_midnight(records: Iterable[UsageRecord], now: datetime) -> tuple[Usage
     """Return the records since midnight in the time zone of `now`."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return tuple(record for record in records if record.at >= midnight)
-
-
-def _is_set(limit: Limit) -> bool:
-    return limit.usd is not None or limit.tokens is not None
 
 
 def _reached(limit: Limit, usage: Usage) -> str:

@@ -59,9 +59,9 @@ def make_hits(
             # The program also matches the names of collections, which are irrelevant.
             continue
         if chunk.origin in rules.origins and chunk.source in rules.sources:
-            candidates[path] = ScoredChunk(
-                chunk, match, _parts(match, terms, score, by_words=by_words), _near(chunk, found)
-            )
+            near = tuple(float(number == found.line) for number in range(chunk.start_line, chunk.end_line + 1))
+            parts = _parts(match, terms, score, by_words=by_words)
+            candidates[path] = ScoredChunk(chunk, match, parts, near)
     return build_hits(
         list(candidates.values()), rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.heaviest
     )
@@ -122,11 +122,6 @@ def _around(document: NoteDocument, line: int, number: int, provenance: Provenan
         provenance(record.path, lines),
         record.day,
     )
-
-
-def _near(chunk: StoredChunk, found: QmdMatch) -> tuple[float, ...]:
-    numbers = range(chunk.start_line, chunk.end_line + 1)
-    return tuple(1.0 if number == found.line else 0.0 for number in numbers)
 
 
 def _holds_any(document: NoteDocument, match: TermMatch, query: MemoryQuery) -> bool:

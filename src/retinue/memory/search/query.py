@@ -23,6 +23,8 @@ _QUOTED = re.compile(
 )
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th|s|er)", re.IGNORECASE)
 _TOKEN = re.compile(r"[^\s\"“”«»「」`,;!?()\[\]{}<>]+")
+_LETTER = re.compile(r"[a-z]")
+_DOTTED = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
 _MONTHS = tuple(
     tuple(names.split())
@@ -69,7 +71,8 @@ def parse_query(text: str) -> MemoryQuery:
     # Queries and notes may format a date differently, so other formats are searched for as well.
     spellings = " ".join(map(format_date, find_dates(spaced)))
     words = list(_distinct(_WORD.findall(f"{spaced} {spellings}".lower())))
-    telling = [word for word in words if word not in STOP_WORDS and not _is_elision(word)]
+    # A single letter is left over from an apostrophe, as in `l'été`.
+    telling = [word for word in words if word not in STOP_WORDS and not _LETTER.fullmatch(word)]
     pairs = tuple(_distinct(character_pairs(text)))[:MAX_WORDS]
     kept = telling or ([] if pairs else words)
     return MemoryQuery(text, tuple(kept[:MAX_WORDS]), tuple(_distinct(exact))[:MAX_EXACT], pairs)
@@ -91,20 +94,11 @@ def is_identifier(token: str) -> bool:
     has_digit = any(char.isdigit() for char in token)
     has_letter = any(char.isalpha() for char in token)
     joined = len(parts) > 1 and not {"'", "’"} & set(token)
-    if joined and (has_digit or any(mark in token for mark in "_@/\\:#") or _is_dotted(token)):
+    if joined and (has_digit or any(mark in token for mark in "_@/\\:#") or _DOTTED.fullmatch(token)):
         return True
     if has_digit:
         return not _ORDINAL.fullmatch(token) and (has_letter or len(token) >= 5)
     return token[1:] != token[1:].lower() and not token.isupper()
-
-
-def _is_dotted(token: str) -> bool:
-    return bool(re.fullmatch(r"[\w-]+(?:\.[\w-]+)+", token))
-
-
-def _is_elision(word: str) -> bool:
-    """Return whether a word is a single letter left over from an apostrophe."""
-    return len(word) == 1 and word.isalpha() and word.isascii()
 
 
 def find_dates(text: str) -> Iterator[date]:

@@ -73,9 +73,12 @@ def decode_line(line: bytes) -> Header | TranscriptEntry | UnreadableLine:
     """Decode a line, with or without its newline. A JSON object of an unknown kind becomes `Unknown`."""
     try:
         # Bytes that are not UTF-8 become replacement characters; the line is still read.
-        data = READER.decode(line.decode(errors="replace"))
+        text = line.decode(errors="replace").strip(" \t\r\n")
+        data, end = READER.raw_decode(text)
     except (ValueError, RecursionError) as error:
         return UnreadableLine(f"not JSON: {error}")
+    if end < len(text):
+        return UnreadableLine("more than one object")
     if not isinstance(data, dict):
         return UnreadableLine("not a JSON object")
     if data.get("type") == "session":
@@ -167,7 +170,13 @@ def _encode_body(body: Body) -> tuple[str, dict[str, Any]]:
         case ThinkingChanged(level):
             return "thinking_level_change", {"thinkingLevel": level.value if level else None}
         case Compacted():
-            return "compaction", _encode_compaction(body)
+            return "compaction", {
+                "summary": body.summary,
+                "firstKeptEntryId": body.first_kept,
+                "tokensBefore": body.tokens_before,
+                "details": dict(body.details),
+                "trust": body.trust.value,
+            }
         case SettingChanged(name, value):
             return _custom(_SETTING, {"name": name, "value": value})
         case CallStarted(call_id, tool, arguments_hash, run):
@@ -186,16 +195,6 @@ def _encode_body(body: Body) -> tuple[str, dict[str, Any]]:
 
 def _custom(kind: str, data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "custom", {"customType": kind, "data": data}
-
-
-def _encode_compaction(body: Compacted) -> dict[str, Any]:
-    return {
-        "summary": body.summary,
-        "firstKeptEntryId": body.first_kept,
-        "tokensBefore": body.tokens_before,
-        "details": dict(body.details),
-        "trust": body.trust.value,
-    }
 
 
 def _decode_body(data: Mapping[str, Any]) -> Body:

@@ -230,7 +230,8 @@ def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
     """Return a user message and its tool results, which old transcripts store as parts of the user message."""
     results = [_convert_result(part, _parts_of(part.get("content"))) for part in parts if _type(part) in _RESULT_TYPES]
     spoken = [shape for part in parts if _type(part) not in _RESULT_TYPES and (shape := _convert_text_or_image(part))]
-    if trust is Trust.OWNER and _kind_of_sender(message) not in (None, "external_user"):
+    kind = text_or_none(mapping_of(message.get("provenance")).get("kind"))
+    if trust is Trust.OWNER and kind not in (None, "external_user"):
         trust = Trust.AGENT
     if not spoken and results:
         return results
@@ -238,10 +239,6 @@ def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
     sender = next((name for key in ("sender", "senderName") if (name := text_or_none(message.get(key)))), None)
     extra = {"sender": sender, "preface": text_or_none(message.get("preface"))}
     return [*results, user | {name: value for name, value in extra.items() if value}]
-
-
-def _kind_of_sender(message: Mapping[str, Any]) -> str | None:
-    return text_or_none(mapping_of(message.get("provenance")).get("kind"))
 
 
 def _convert_answer(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:
