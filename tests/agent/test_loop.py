@@ -1,4 +1,4 @@
-"""The loop asks, runs tools, takes steering, and leaves a complete record however it ends."""
+"""The loop: model calls, tools and steering, and a complete transcript however it ends."""
 
 from __future__ import annotations
 

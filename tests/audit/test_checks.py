@@ -1,4 +1,4 @@
-"""What each check makes of the facts."""
+"""The findings of each check."""
 
 from __future__ import annotations
 

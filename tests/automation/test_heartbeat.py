@@ -1,4 +1,4 @@
-"""The heartbeat's decisions."""
+"""Heartbeat decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as people and agents write them down."""
+"""The fields with which people and agents create jobs."""
 
 from __future__ import annotations
 

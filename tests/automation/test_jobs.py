@@ -1,4 +1,4 @@
-"""The book of jobs and the runner: each slot once, through crashes, failures, downtime and clocks that jump."""
+"""The job store and runner: each slot runs once, despite crashes, failures, downtime and clock changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: what is due when, through clock changes, jumps and downtime."""
+"""Schedules: when they are due, despite clock changes, jumps and downtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other side of the http channel: a webhook that can crash and come back."""
+"""The receiver of the HTTP channel: a webhook that can crash and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending through the http channel: what counts as confirmed, and what is never contacted."""
+"""Sending through the HTTP channel: which answers confirm a message, and which addresses are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The http channel from end to end: a bridge posts, a gateway answers to its webhook."""
+"""The HTTP channel from end to end: a bridge posts, and the gateway answers to its webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents do with chats and the configuration by themselves, in a gateway that really runs."""
+"""Tools of agents for chats and the configuration, in a running gateway."""
 
 from __future__ import annotations
 

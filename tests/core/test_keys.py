@@ -1,4 +1,4 @@
-"""How conversations are named."""
+"""Session keys: parsing, kinds and canonical form."""
 
 from __future__ import annotations
 

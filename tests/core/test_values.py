@@ -1,11 +1,11 @@
-"""Small values that everything else is made of."""
+"""Small values: messages, usage and trust labels."""
 
 from __future__ import annotations
 
 import re
 
 from retinue.core.clock import SystemClock, random_id, random_uuid
-from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Trust, Usage, least, said
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Trust, Usage, least_trusted, said
 from retinue.core.model import ModelRef
 
 
@@ -25,9 +25,9 @@ def test_the_words_of_a_message_leave_out_reasoning_and_calls() -> None:
 
 
 def test_a_text_is_as_trusted_as_its_least_trusted_part() -> None:
-    assert least([]) is Trust.OWNER
-    assert least([Trust.OWNER, Trust.AGENT]) is Trust.AGENT
-    assert least([Trust.UNTRUSTED, Trust.OWNER]) is Trust.UNTRUSTED
+    assert least_trusted([]) is Trust.OWNER
+    assert least_trusted([Trust.OWNER, Trust.AGENT]) is Trust.AGENT
+    assert least_trusted([Trust.UNTRUSTED, Trust.OWNER]) is Trust.UNTRUSTED
 
 
 def test_a_model_is_split_at_the_first_slash() -> None:

@@ -1,4 +1,4 @@
-"""Texts that people and programs really write, one kind each, to measure the token estimate against."""
+"""Samples of real texts, one kind each, for measuring the token estimate."""
 
 # ruff: noqa: E501 (wide characters count double)
 

@@ -1,4 +1,4 @@
-"""Who may write, who may command, and when an agent in a group is meant."""
+"""Who may write, who may use commands, and when a group message mentions an agent."""
 
 from __future__ import annotations
 

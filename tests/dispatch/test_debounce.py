@@ -1,4 +1,4 @@
-"""Which messages are pieces of one, how long to wait for the next, and what starts a conversation over."""
+"""Which messages are pieces of one, how long to wait for the next, and triggers of commands."""
 
 from __future__ import annotations
 

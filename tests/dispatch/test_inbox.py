@@ -1,4 +1,4 @@
-"""The durable inbox: what was accepted is answered, once, whoever dies."""
+"""The durable inbox: an accepted message is answered exactly once, even if a process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes: order within a session, limits over all, and no session starves another."""
+"""Lanes: order within a session, limits over all, and fairness between sessions."""
 
 from __future__ import annotations
 

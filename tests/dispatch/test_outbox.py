@@ -1,4 +1,4 @@
-"""The outbox: nothing is lost, nothing overtakes, nothing is kept twice."""
+"""The outbox: messages are neither lost, reordered nor stored twice."""
 
 from __future__ import annotations
 

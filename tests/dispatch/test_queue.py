@@ -1,4 +1,4 @@
-"""The queue: which messages the next turn answers, and what happens to those that are too many."""
+"""The queue: which messages the next turn answers, and what happens above the cap."""
 
 from __future__ import annotations
 

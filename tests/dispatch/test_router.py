@@ -1,4 +1,4 @@
-"""Which agent answers, in which session, and whether the answer may leave."""
+"""Routing: which agent answers, in which session, and whether the answer may be sent."""
 
 from __future__ import annotations
 

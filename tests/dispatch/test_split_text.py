@@ -1,4 +1,4 @@
-"""Answers in the pieces that a chat takes."""
+"""Splitting answers into pieces that fit a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry of sub-agents: counts, the first end, and everything that is left however much there is."""
+"""The store of sub-agents: counts, the first end, and results that the parent has not received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plugins are found and asked, what they get, and what becomes of those that fail."""
+"""Which plugins are found and loaded, what they get, and how failures are reported."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.keys import SessionKey
-from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, least
+from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, least_trusted
 from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
@@ -204,7 +204,7 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
         Text(escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in done.result.content
     )
-    trust = least([finished.trust, done.result.trust])
+    trust = least_trusted([finished.trust, done.result.trust])
     result = replace(done.result, call_id=call.id, tool=call.name, content=content, trust=trust)
     await environment.transcript.record(result)
     await environment.emit(ToolFinished(call, result, environment.clock.monotonic() - began))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from retinue.context.measure import estimate, tokens_of
 from retinue.context.settings import DEFAULT_SECTIONS, CompactionSettings
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, Trust, UserMessage, least
+from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, Trust, UserMessage, least_trusted
 from retinue.core.text import estimate_tokens, fence_after, read_heading
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 from retinue.settings import size_in_bytes
@@ -142,7 +142,7 @@ class CutPlan(Struct, frozen=True):
     def trust(self) -> Trust:
         """The trust of a text made from the older part."""
         before = [self.previous.trust] if self.previous else []
-        return least([*before, *map(trust_of, self.head)])
+        return least_trusted([*before, *map(trust_of, self.head)])
 
 
 def trust_of(message: Message) -> Trust:

@@ -31,7 +31,7 @@ from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Message, Trust, least
+from retinue.core.messages import Message, Trust, least_trusted
 from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair
@@ -57,7 +57,7 @@ class History(Struct, frozen=True):
     def trust(self) -> Trust:
         """The trust of a request made from this history."""
         before = [self.summary.trust] if self.summary else []
-        return least([*before, *map(trust_of, self.messages)])
+        return least_trusted([*before, *map(trust_of, self.messages)])
 
 
 class AssembleRequest(Struct, frozen=True):
@@ -246,14 +246,14 @@ class FallbackEngine(Struct, frozen=True):
         messages, notes = repair(assembled.messages, request.history.started)
         if request.history.messages and not messages:
             raise EngineFailed("It returned no messages.")
-        trust = least([assembled.trust, request.history.trust])
+        trust = least_trusted([assembled.trust, request.history.trust])
         return replace(assembled, messages=messages, notes=(*assembled.notes, *notes), trust=trust)
 
     async def _compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         outcome = await self.primary.compact(request)
         if isinstance(outcome, CompactionRefused):
             return outcome
-        entry = replace(outcome.entry, trust=least([outcome.entry.trust, request.history.trust]))
+        entry = replace(outcome.entry, trust=least_trusted([outcome.entry.trust, request.history.trust]))
         at = next((at for at, known in enumerate(request.entries) if known.id == entry.first_kept), None)
         if at is None and entry.first_kept is not None:
             raise EngineFailed("It kept an entry that does not exist.")

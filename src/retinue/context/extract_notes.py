@@ -14,7 +14,7 @@ from msgspec import Struct
 from retinue.context.compaction import trust_of
 from retinue.context.measure import authored_text
 from retinue.context.summary_check import find_identifiers
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least_trusted
 from retinue.security.redaction import Redact, Redactor
 
 MAX_LINE_CHARS = 280
@@ -97,7 +97,7 @@ class ExtractedNotes(Struct, frozen=True):
 
     @property
     def trust(self) -> Trust:
-        return least(line.trust for line in self.lines)
+        return least_trusted(line.trust for line in self.lines)
 
     @property
     def markdown(self) -> str:
@@ -129,12 +129,12 @@ def _labelled(messages: Sequence[Message]) -> Iterator[tuple[Message, Trust]]:
     for message in messages:
         match message:
             case ToolResult():
-                tainted = least([tainted, message.trust])
+                tainted = least_trusted([tainted, message.trust])
             case UserMessage():
-                tainted = least([tainted, message.trust])
+                tainted = least_trusted([tainted, message.trust])
                 yield message, message.trust
             case AssistantMessage():
-                yield message, least([tainted, trust_of(message)])
+                yield message, least_trusted([tainted, trust_of(message)])
 
 
 def _passages(messages: Sequence[Message]) -> Iterator[tuple[str, Trust]]:
@@ -171,7 +171,7 @@ def _identifiers(messages: Sequence[Message], redact: Redact) -> Iterator[NoteLi
     for name in find_identifiers([text for text, _ in texts], redact=redact):
         labels = [trust for text, trust in texts if name in text]
         if labels:
-            yield NoteLine(Topic.IDENTIFIERS, " ".join(name.split()), least(labels))
+            yield NoteLine(Topic.IDENTIFIERS, " ".join(name.split()), least_trusted(labels))
 
 
 def _latest(lines: Iterable[NoteLine]) -> Iterator[NoteLine]:

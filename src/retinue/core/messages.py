@@ -23,7 +23,7 @@ class Trust(StrEnum):
 _ORDER = (Trust.OWNER, Trust.AGENT, Trust.UNTRUSTED)
 
 
-def least(labels: Iterable[Trust]) -> Trust:
+def least_trusted(labels: Iterable[Trust]) -> Trust:
     """Return the trust of a combined text: that of its least trusted part."""
     return max(labels, key=_ORDER.index, default=Trust.OWNER)
 

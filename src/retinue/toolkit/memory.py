@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.messages import Trust, least
+from retinue.core.messages import Trust, least_trusted
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
@@ -189,7 +189,7 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
     }
     if result.reason:
         answer["fallback"] = result.reason
-    trust = least([Trust.AGENT, *(hit.origin for hit in result.hits)])
+    trust = least_trusted([Trust.AGENT, *(hit.origin for hit in result.hits)])
     return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=trust)
 
 
@@ -200,4 +200,4 @@ def _format_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
     answer: dict[str, Any] = {"path": excerpt.path, "text": text, "from": excerpt.start_line, "lines": excerpt.lines}
     if excerpt.next_line is not None:
         answer |= {"truncated": True, "nextFrom": excerpt.next_line}
-    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=least([Trust.AGENT, excerpt.origin]))
+    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=least_trusted([Trust.AGENT, excerpt.origin]))

@@ -8,7 +8,7 @@ from itertools import repeat
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.messages import Trust, least
+from retinue.core.messages import Trust, least_trusted
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
 from retinue.memory.store.protocol import Source, StoredChunk
@@ -139,7 +139,7 @@ class _Shown:
                 text, start, end = f"{snippet.text}\n{hit.snippet}", snippet.start_line, hit.end_line
             else:
                 continue
-            origin = least((hit.origin, item.chunk.origin))
+            origin = least_trusted((hit.origin, item.chunk.origin))
             self.hits[at] = replace(hit, snippet=text, start_line=start, end_line=end, origin=origin)
             self._note(hit.path, snippet)
             return True

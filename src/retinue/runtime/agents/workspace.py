@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
@@ -17,7 +18,6 @@ from retinue.context.prompt.report import PromptReport
 from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.memoize_last import MemoizeLast
 from retinue.runtime.home import Home
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
@@ -67,6 +67,24 @@ NOT_OURS = (
 )
 PROMPT_SENT = "retinue:prompt"
 """The kind of transcript entry that stores the inputs of a prompt."""
+
+
+T = TypeVar("T")
+
+
+class MemoizeLast(Generic[T]):
+    """Caches the last result as long as its arguments are the same objects.
+
+    Arguments are compared by identity, so they must be immutable.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[tuple[object, ...], T] | None = None
+
+    def get(self, make: Callable[[], T], *of: object) -> T:
+        if self._made is None or any(one is not other for one, other in zip(self._made[0], of, strict=True)):
+            self._made = of, make()
+        return self._made[1]
 
 
 def locate_workspace(home: Home, agent: AgentId) -> Path:

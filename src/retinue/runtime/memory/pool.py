@@ -17,7 +17,7 @@ import anyio
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.messages import Trust, least
+from retinue.core.messages import Trust, least_trusted
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.storage.database import Database
@@ -218,7 +218,7 @@ def has_notes(workspace: AgentWorkspace) -> bool:
 def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Trust:
     """Return the trust of workspace files in a prompt, each judged by all its lines."""
     written = writes.paths()
-    return least([Trust.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
+    return least_trusted([Trust.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
 
 
 def _trust_of_file(workspace: AgentWorkspace, writes: AgentWrites, name: str) -> Trust:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
-from retinue.core.messages import AssistantMessage, ToolResult, Trust, UserMessage, least
+from retinue.core.messages import AssistantMessage, ToolResult, Trust, UserMessage, least_trusted
 from retinue.memory.notes import Library, NoteFolder, NoteProblem, Provenance, workspace_notes
 from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
@@ -187,9 +187,9 @@ def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]
     for entry in store.open(session.key).tree.path:
         match entry.body:
             case MessageAdded(message=ToolResult() as message):
-                tainted = least([tainted, message.trust])
+                tainted = least_trusted([tainted, message.trust])
             case MessageAdded(message=UserMessage() as message):
-                tainted = least([tainted, message.trust])
+                tainted = least_trusted([tainted, message.trust])
                 if message.text.strip():
                     yield f"User: {message.text.strip()}", message.trust
             case MessageAdded(message=AssistantMessage() as message) if message.text.strip():

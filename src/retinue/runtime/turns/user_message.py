@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from retinue.context.compaction import agents_sections
 from retinue.core.envelope import Inbound, Source
-from retinue.core.messages import Text, Trust, UserMessage, least
+from retinue.core.messages import Text, Trust, UserMessage, least_trusted
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
@@ -31,7 +31,7 @@ def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: T
         *_rules_after_summary(parts, transcript),
     ]
     message = as_message(inbound, "\n\n".join(filter(None, preface)))
-    return replace(message, trust=least([message.trust, origin]))
+    return replace(message, trust=least_trusted([message.trust, origin]))
 
 
 def instructions_of(inbound: Inbound) -> str:

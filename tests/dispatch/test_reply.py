@@ -1,4 +1,4 @@
-"""What a person is sent of what a model wrote, in one piece and while it is written."""
+"""The visible text of an answer, as a whole and during streaming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscribers observe, change and veto; one that fails harms nobody else."""
+"""Subscribers observe, change and veto; one that fails does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How messages of chats come and go: what is put together, remembered, shown and taken back."""
+"""Messages of chats: debouncing, group context, acknowledgements and typing indicators."""
 
 from __future__ import annotations
 

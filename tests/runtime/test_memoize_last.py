@@ -1,11 +1,11 @@
-"""What was made last is given again for the very same things."""
+"""The cache of the last result compares its arguments by identity."""
 
 from __future__ import annotations
 
-from retinue.core.memoize_last import MemoizeLast
+from retinue.runtime.agents.workspace import MemoizeLast
 
 
-def test_it_is_made_again_for_other_things_alone() -> None:
+def test_only_other_arguments_create_a_new_result() -> None:
     latest: MemoizeLast[list[int]] = MemoizeLast()
     made: list[int] = []
 
