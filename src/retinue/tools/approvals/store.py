@@ -7,7 +7,7 @@ import logging
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
-from retinue.core.clock import format_moment, parse_moment
+from retinue.core.clock import format_moment
+from retinue.core.codec import from_plain, to_plain
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.storage.database import Database
@@ -32,7 +33,10 @@ _CODE_LENGTH = 4
 _INSERT = """
 INSERT INTO approvals (
     id, agent, session, tool, title, detail, remember, binding, explanation, holder, asked_at, expires_at, state
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending')
+) VALUES (
+    :id, :agent, :session, :tool, :title, :detail, :remember, :binding, :explanation, :holder, :asked_at, :expires_at,
+    'pending'
+)
 """
 
 _FIND = "SELECT * FROM approvals WHERE id = ?"
@@ -43,7 +47,8 @@ _RECENT = "SELECT * FROM approvals ORDER BY asked_at DESC, rowid DESC LIMIT ?"
 
 # The first decision changes the row from pending; later ones match no row.
 _SETTLE = """
-UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, because = ? WHERE id = ? AND state = 'pending'
+UPDATE approvals SET state = :state, decided_at = :decided_at, decided_by = :decided_by, because = :because
+WHERE id = :id AND state = 'pending'
 """
 
 _PRUNE = "DELETE FROM approvals WHERE state <> 'pending' AND asked_at < ?"
@@ -116,26 +121,12 @@ class ApprovalStore:
 
     def add(self, approval: Approval, base: sqlite3.Connection) -> Approval:
         """Store a request within a transaction; returns it with a unique id that is easy to type."""
-        request = approval.request
         code = generate_code()
         while base.execute(_FIND, (code,)).fetchone() is not None:
             code = generate_code(len(code) + 1)
-        values = (
-            code,
-            request.agent,
-            request.session.text,
-            request.tool,
-            _storable(request.title),
-            _storable(request.detail),
-            json.dumps(request.remember),
-            request.binding,
-            json.dumps(request.explanation),
-            approval.holder,
-            format_moment(approval.asked_at),
-            format_moment(approval.expires_at),
-        )
-        base.execute(_INSERT, values)
-        return replace(approval, request=replace(request, id=code))
+        added = replace(approval, request=replace(approval.request, id=code))
+        base.execute(_INSERT, encode_approval(added))
+        return added
 
     def find(self, code: str) -> Approval | None:
         return next(_decode(self._database.read(_FIND, (code,))), None)
@@ -150,9 +141,7 @@ class ApprovalStore:
 
     def settle(self, ended: Approval, base: sqlite3.Connection) -> bool:
         """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
-        decided = format_moment(ended.decided_at) if ended.decided_at else None
-        values = (ended.state, decided, _storable(ended.decided_by), _storable(ended.because), ended.id)
-        return base.execute(_SETTLE, values).rowcount == 1
+        return base.execute(_SETTLE, encode_approval(ended)).rowcount == 1
 
     def prune(self, older_than: datetime) -> int:
         """Delete settled requests that were made before a time; returns their number."""
@@ -186,43 +175,44 @@ def generate_code(length: int = _CODE_LENGTH) -> str:
     return secrets.choice(CODE_DIGITS) + "".join(rest)
 
 
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+def encode_approval(approval: Approval) -> dict[str, Any]:
+    """Return the row of an approval, whose columns are the fields of the request and of the approval.
+
+    SQLite cannot store lone surrogates, so they are escaped.
+    """
+    request = approval.request
+    row = to_plain(approval)
+    row |= row.pop("request")
+    row |= {
+        "session": request.session.text,
+        "remember": json.dumps(request.remember),
+        "explanation": json.dumps(request.explanation),
+    }
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in row.items()
+    }
+
+
+def decode_approval(row: Mapping[str, Any]) -> Approval:
+    """Return the approval of a row; raise `ValueError` or `UsageError` if it cannot be read."""
+    columns = {name: value for name, value in row.items() if value is not None}
+    request = columns | {
+        # the key of a webhook's session does not name its agent
+        "session": SessionKey.parse(columns["session"], default_agent=AgentId(columns["agent"])),
+        "remember": json.loads(columns["remember"]),
+        "explanation": json.loads(columns["explanation"]),
+    }
+    return from_plain(columns | {"request": request}, Approval)
 
 
 def _decode(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
     """Decode rows; a damaged row is logged and skipped, because it can no longer be answered."""
     for row in rows:
         try:
-            yield _decode_row(row)
+            yield decode_approval(dict(row))
         except (ValueError, TypeError, UsageError) as error:
             log.warning("approval %s cannot be decoded: %s", row["id"], error)
-
-
-def _decode_row(row: sqlite3.Row) -> Approval:
-    agent = AgentId(row["agent"])
-    remember: Any = json.loads(row["remember"])
-    request = ApprovalRequest(
-        id=row["id"],
-        tool=row["tool"],
-        title=row["title"],
-        detail=row["detail"],
-        agent=agent,
-        session=SessionKey.parse(row["session"], default_agent=agent),
-        remember=tuple(tuple(map(str, words)) for words in remember),
-        binding=row["binding"],
-        explanation=tuple(map(str, json.loads(row["explanation"]))),
-    )
-    return Approval(
-        request,
-        row["holder"],
-        parse_moment(row["asked_at"]),
-        parse_moment(row["expires_at"]),
-        ApprovalState(row["state"]),
-        parse_moment(row["decided_at"]) if row["decided_at"] else None,
-        row["decided_by"] or "",
-        row["because"] or "",
-    )
 
 
 class Watchers:
