@@ -151,7 +151,7 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
         queued = await scene.spawn(SpawnOrder("Still queued."))
         await scene.until(lambda: scene.runtime.services.lanes.waiting == 1)
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
-        told = await access.look_after(
+        told = await access.manage_subagents(
             CallingSession(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run)
         )
         assert told.facts == {"cancelled": True, "runId": queued.run}

@@ -70,21 +70,21 @@ async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: 
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         child = await scene.spawn(SpawnOrder("Find the answer.", label="search"))
         await scene.until(lambda: scene.child(child).started_at is not None)
-        (row,) = rows(await access.look_after(ASKER, SubagentsArguments()))
+        (row,) = rows(await access.manage_subagents(ASKER, SubagentsArguments()))
         assert (row["runId"], row["label"], row["state"]) == (child.run, "search", "running")
         with pytest.raises(UsageError, match="needs a message"):
-            await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run))
-        await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="Look again."))
+            await access.manage_subagents(ASKER, SubagentsArguments(action="steer", run=child.run))
+        await access.manage_subagents(ASKER, SubagentsArguments(action="steer", run=child.run, message="Look again."))
         model.gate.set()
         await scene.told(child)
-        told = await access.look_after(ASKER, SubagentsArguments(action="log", run=child.run))
+        told = await access.manage_subagents(ASKER, SubagentsArguments(action="log", run=child.run))
         assert isinstance(told.facts, dict)
         assert "Look again." in str(told.facts["messages"])
         assert told.facts["state"] == "completed"
         with pytest.raises(UsageError, match="has ended"):
-            await access.look_after(ASKER, SubagentsArguments(action="steer", run=child.run, message="More."))
+            await access.manage_subagents(ASKER, SubagentsArguments(action="steer", run=child.run, message="More."))
         with pytest.raises(UsageError, match="needs `run`"):
-            await access.look_after(ASKER, SubagentsArguments(action="cancel"))
+            await access.manage_subagents(ASKER, SubagentsArguments(action="cancel"))
 
 
 async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower) -> None:
@@ -117,10 +117,10 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
         page = UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
-        assert (await access.look_after(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
+        assert (await access.manage_subagents(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
         model.gate.set()
         await scene.told(child)
-        assert (await access.look_after(ASKER, SubagentsArguments())).foreign
+        assert (await access.manage_subagents(ASKER, SubagentsArguments())).foreign
 
 
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
@@ -131,16 +131,18 @@ async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) 
         with pytest.raises(UsageError, match="is called 'scout-1'"):
             await access.spawn(ASKER, wish)
         await scene.until(lambda: bool(model.tasks))
-        await access.look_after(ASKER, SubagentsArguments(action="steer", run="scout-1", message="Look again."))
+        await access.manage_subagents(ASKER, SubagentsArguments(action="steer", run="scout-1", message="Look again."))
         model.gate.set()
-        (row,) = rows(await access.look_after(ASKER, SubagentsArguments()))
+        (row,) = rows(await access.manage_subagents(ASKER, SubagentsArguments()))
         await scene.told(scene.subagents.store.get(row["runId"]))
-        told = await access.look_after(ASKER, SubagentsArguments(action="log", run="scout-1"))
+        told = await access.manage_subagents(ASKER, SubagentsArguments(action="log", run="scout-1"))
         assert isinstance(told.facts, dict)
         assert (told.facts["runId"], told.facts["taskName"]) == (row["runId"], "scout-1")
         assert "Look again." in str(told.facts["messages"])
         with pytest.raises(UsageError, match="no sub-agent"):
-            await access.look_after(CallingSession(IDEAS, owner=True), SubagentsArguments(action="log", run="scout-1"))
+            await access.manage_subagents(
+                CallingSession(IDEAS, owner=True), SubagentsArguments(action="log", run="scout-1")
+            )
         await access.spawn(ASKER, wish)
 
 

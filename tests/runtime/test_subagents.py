@@ -154,7 +154,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
                 await attempt
         child = (await scene.subagents.spawn(SpawnOrder("x"), ideas, owner=True)).child
         with pytest.raises(UsageError, match="not belong to this session"):
-            await access.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
+            await access.manage_subagents(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         answer = (await access.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts

@@ -164,7 +164,7 @@ async def test_nor_what_starts_programs_elsewhere_on_the_machine(
     path = tmp_path.resolve() / "ada" / name
     for attempt, arguments in attempts(str(path))[:4]:
         assert "control file" in await failure(tools[attempt], context, **arguments)
-    [tool] = make_exec_tool(replace(parts, rulebook=rules("cp **")))
+    [tool] = make_exec_tool(replace(parts, rule_store=rules("cp **")))
     assert "is a control file" in await failure(tool, context, command=f"cp free.txt {path}")
     assert not path.parent.exists()
     await call(tools["write"], context, path=name, content="a workspace may be anybody's dot files")
@@ -210,7 +210,7 @@ async def test_an_allowed_command_that_names_a_control_file_is_asked_about(
 ) -> None:
     (user / "free.txt").write_text("a")
     (user / "link").symlink_to("state")
-    [tool] = make_exec_tool(replace(parts, rulebook=book))
+    [tool] = make_exec_tool(replace(parts, rule_store=book))
     text = command.format(user=user)
     assert "is a control file" in await failure(tool, context, command=text)
     assert not list((user / "state").iterdir())
@@ -228,7 +228,7 @@ async def test_other_commands_are_not(
 ) -> None:
     (user / "free.txt").write_text("a")
     (user / ".git").mkdir()
-    [tool] = make_exec_tool(replace(parts, rulebook=rules(*filter(None, [pattern]))))
+    [tool] = make_exec_tool(replace(parts, rule_store=rules(*filter(None, [pattern]))))
     await call(tool, context, command=command)
 
 
@@ -237,7 +237,7 @@ async def test_what_the_allowlist_names_word_by_word_was_agreed_to(
 ) -> None:
     (user / "free.txt").write_text("a")
     (user / ".git" / "hooks").mkdir(parents=True)
-    [tool] = make_exec_tool(replace(parts, rulebook=rules("cp free.txt .git/hooks/post-merge")))
+    [tool] = make_exec_tool(replace(parts, rule_store=rules("cp free.txt .git/hooks/post-merge")))
     await call(tool, context, command="cp free.txt .git/hooks/post-merge")
     assert (user / ".git/hooks/post-merge").exists()
 
@@ -250,7 +250,7 @@ async def test_a_managed_skill_may_be_run_but_not_changed(parts: ToolParts, cont
     script.write_text("#!/usr/bin/env python3\nprint('ran')")
     script.chmod(0o700)
     book = rules(f"python3 {user}/state/skills/*/*", f"{user}/state/skills/*/*", "cp **", "tee **", "rm **")
-    [tool] = make_exec_tool(replace(parts, rulebook=book))
+    [tool] = make_exec_tool(replace(parts, rule_store=book))
     assert "ran" in text_of(await call(tool, context, command=f"python3 {script}"))
     for command in (f"cp free.txt {script}", f"echo evil | tee {script}", f"rm {script}", f"cp {script} free.txt"):
         assert "is a control file" in await failure(tool, context, command=command)
@@ -265,7 +265,7 @@ async def test_a_rule_for_a_program_is_none_for_a_wrapper_that_anybody_made(
     folder.mkdir()
     (folder / "timeout").write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
     (folder / "timeout").chmod(0o700)
-    [tool] = make_exec_tool(replace(parts, rulebook=rules("uname -z")))
+    [tool] = make_exec_tool(replace(parts, rule_store=rules("uname -z")))
     assert "not found" in await failure(tool, context, command=f"{folder}/timeout 5 uname -z")
     assert not (tmp_path / "sprung").exists()
     assert "invalid option" in text_of(await call(tool, context, command="timeout 5 uname -z"))

@@ -117,6 +117,6 @@ def make_tool_parts(
         services=services,
         environment=home.environment,
         secrets=secrets,
-        rulebook=rule_store,
+        rule_store=rule_store,
         sandboxes=make_sandboxes(home),
     )

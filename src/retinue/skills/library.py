@@ -182,9 +182,7 @@ class SkillLibrary:
             return self._last
         if self._found is not None:
             changed = [now for path, stamp in self._stamps if (now := stamp_path(path)) != stamp]
-            if not changed:
-                return self._found
-            if any(map(self._is_settling, changed)):
+            if not changed or any(map(self._is_settling, changed)):
                 return self._found
         self._last = self._look()
         return self._last
@@ -199,7 +197,12 @@ class SkillLibrary:
 
         def read(file: SkillFile, max_bytes: int) -> Skill:
             known = (file.location, file.tier, stamp_status(file.status))
-            result = self._parsed.get(known) or _attempt(file, max_bytes)
+            result = self._parsed.get(known)
+            if result is None:
+                try:
+                    result = read_skill(file, max_bytes)
+                except SkillError as error:
+                    result = error
             parsed[known] = result
             if isinstance(result, SkillError):
                 raise SkillError(str(result))
@@ -257,10 +260,3 @@ def _is_set(config: Mapping[str, Any], path: str) -> bool:
             return False
         value = value.get(part)
     return bool(value)
-
-
-def _attempt(file: SkillFile, max_bytes: int) -> Skill | SkillError:
-    try:
-        return read_skill(file, max_bytes)
-    except SkillError as error:
-        return error

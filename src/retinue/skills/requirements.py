@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 
 from msgspec import Struct
 
@@ -59,9 +59,23 @@ def find_unmet(
     needs: Requirements, context: EligibilityContext, variables: Collection[str], *, always: bool = False
 ) -> Iterator[str]:
     """Describe the unmet requirements; `variables` are those that are set. `always` waives all but the system."""
-    yield from _find_system(needs, context)
-    if not always:
-        yield from _find_missing(needs, context, variables)
+    if needs.os and context.os not in needs.os:
+        names = " or ".join(_SYSTEMS.get(name, name) for name in needs.os)
+        yield f"needs {names}, this is {_SYSTEMS.get(context.os, context.os)}"
+    if always:
+        return
+    for program in needs.bins:
+        if not context.has_program(program):
+            yield f"needs the program `{program}`, not on PATH"
+    if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
+        programs = ", ".join(f"`{program}`" for program in needs.any_bins)
+        yield f"needs one of the programs {programs}, none is on PATH"
+    for variable in needs.env:
+        if variable not in variables:
+            yield f"needs the environment variable `{variable}`, not set"
+    for path in needs.config:
+        if not context.config_is_set(path):
+            yield f"needs the setting `{path}`, not set or switched off"
 
 
 def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
@@ -83,28 +97,6 @@ def _is_listed(skill: Skill, names: Collection[str] | None) -> bool:
     return names is None or skill.name in names or skill.key in names
 
 
-def _find_system(needs: Requirements, context: EligibilityContext) -> Iterator[str]:
-    wanted = needs.os
-    if wanted and context.os not in wanted:
-        names = " or ".join(_SYSTEMS.get(name, name) for name in wanted)
-        yield f"needs {names}, this is {_SYSTEMS.get(context.os, context.os)}"
-
-
-def _find_missing(needs: Requirements, context: EligibilityContext, variables: Collection[str]) -> Iterator[str]:
-    for program in needs.bins:
-        if not context.has_program(program):
-            yield f"needs the program `{program}`, not on PATH"
-    if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
-        programs = ", ".join(f"`{program}`" for program in needs.any_bins)
-        yield f"needs one of the programs {programs}, none is on PATH"
-    for variable in needs.env:
-        if variable not in variables:
-            yield f"needs the environment variable `{variable}`, not set"
-    for path in needs.config:
-        if not context.config_is_set(path):
-            yield f"needs the setting `{path}`, not set or switched off"
-
-
 def _has_variable(variable: str, skill: Skill, context: EligibilityContext) -> bool:
     entry = _entry(skill, context)
     if variable in context.env or entry.env.get(variable):
@@ -119,7 +111,7 @@ class Programs:
         self._now_ns = now_ns
         self._path: str | None = None
         self._stamps: dict[str, Stamp] = {}
-        self._has_program: Callable[[str], bool] = _has_no_program
+        self._has_program: Callable[[str], bool] = lambda name: False
 
     def on(self, path: str) -> Callable[[str], bool]:
         """Return a function that checks whether a program is in `path`; the same one while nothing changed."""
@@ -127,13 +119,6 @@ class Programs:
         stamps = {folder: stamp_path(folder) for folder in path.split(os.pathsep)}
         settled = not any(is_fresh(stamp, now, now) for stamp in stamps.values())
         if not settled or path != self._path or stamps != self._stamps:
-            self._path, self._stamps, self._has_program = path, stamps, cache(partial(_is_on, path))
+            self._path, self._stamps = path, stamps
+            self._has_program = cache(lambda name: shutil.which(name, path=path) is not None)
         return self._has_program
-
-
-def _has_no_program(name: str) -> bool:
-    return False
-
-
-def _is_on(path: str, name: str) -> bool:
-    return shutil.which(name, path=path) is not None

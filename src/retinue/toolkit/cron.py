@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from retinue.core.errors import ToolFailed, UsageError
+from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.structs.declare import to_plain
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 Listed = list[dict[str, Any]]
 
@@ -65,7 +65,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     return (cron_tool(parts.services.jobs),)
 
 
-def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
+def cron_tool(open_jobs: OpenJobs) -> Tool[CronArguments]:
     """Make the tool for an agent's jobs."""
 
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
@@ -75,10 +75,8 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
             await require_approval_if_tainted(
                 "cron", f"Schedule a message to the agent ({arguments.action})", facts, context
             )
-        try:
-            found = _run_action(desk(), arguments, context.agent)
-        except UsageError as error:
-            raise ToolFailed(str(error)) from error
+        with reported_to_model(UsageError):
+            found = _run_action(open_jobs(), arguments, context.agent)
         return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1))
 
     return Tool(
@@ -93,22 +91,22 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     )
 
 
-def _run_action(desk: JobService, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
+def _run_action(jobs: JobService, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
     if arguments.action == "list":
-        return desk.list(agent)
+        return jobs.list(agent)
     if arguments.action == "add":
-        return desk.add(agent, arguments.fields)
+        return jobs.add(agent, arguments.fields)
     if arguments.action == "wake":
-        return desk.wake(agent, arguments.text, arguments.mode)
+        return jobs.wake(agent, arguments.text, arguments.mode)
     job = arguments.job
     if not job:
         raise UsageError(f"`{arguments.action}` needs `job`, the id or name of one. `list` shows them.")
     actions: dict[str, Callable[[], Listed | dict[str, Any]]] = {
-        "update": lambda: desk.update(agent, job, arguments.fields),
-        "pause": lambda: desk.switch(agent, job, on=False),
-        "resume": lambda: desk.switch(agent, job, on=True),
-        "run": lambda: desk.run(agent, job),
-        "remove": lambda: desk.remove(agent, job),
-        "runs": lambda: desk.runs(agent, job),
+        "update": lambda: jobs.update(agent, job, arguments.fields),
+        "pause": lambda: jobs.switch(agent, job, on=False),
+        "resume": lambda: jobs.switch(agent, job, on=True),
+        "run": lambda: jobs.run(agent, job),
+        "remove": lambda: jobs.remove(agent, job),
+        "runs": lambda: jobs.runs(agent, job),
     }
     return actions[arguments.action]()

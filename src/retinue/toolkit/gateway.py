@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 
 class GatewayArguments(Arguments):
@@ -41,28 +41,17 @@ class ConfigService(Protocol):
     async def restart(self, reason: str) -> dict[str, Any]: ...
 
 
-OpenConfigService = Callable[[], ConfigService]
-"""Returns the service after the runtime has been opened."""
-
-
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """Make the gateway tool if a configuration service is available."""
-    return (gateway_tool(parts.services.config_service),) if parts.services.controls_gateway else ()
-
-
-def gateway_tool(config: OpenConfigService) -> Tool[GatewayArguments]:
-    """Make the tool for the configuration and the gateway process."""
+    """Make the gateway tool if a gateway runs in this process."""
+    if not parts.services.controls_gateway:
+        return ()
 
     async def run(arguments: GatewayArguments, context: ToolContext) -> ToolOutput:
-        try:
-            found = await _run_action(config(), arguments, context)
-        except ToolFailed:
-            raise
-        except RetinueError as error:
-            raise ToolFailed(str(error)) from error
+        with reported_to_model(RetinueError):
+            found = await _run_action(parts.services.config_service(), arguments, context)
         return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1, default=str))
 
-    return Tool(
+    tool = Tool(
         name="gateway",
         summary="Read or change settings",
         description="Read the configuration (`get`, `schema`), change it (`patch` with the hash from `get`), "
@@ -73,6 +62,7 @@ def gateway_tool(config: OpenConfigService) -> Tool[GatewayArguments]:
         parallel=False,
         owner_only=True,
     )
+    return (tool,)
 
 
 async def _run_action(config: ConfigService, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -12,7 +11,7 @@ from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 
 class MessageArguments(Arguments):
@@ -57,33 +56,23 @@ class Messenger(Protocol):
         ...
 
 
-OpenMessenger = Callable[[], Messenger]
-"""Returns the service after the runtime has been opened."""
-
-
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the message tool if channels are available."""
-    return (message_tool(parts.services.messenger),) if parts.services.reaches_channels else ()
-
-
-def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
-    """Make the tool that sends messages to chats."""
+    if not parts.services.reaches_channels:
+        return ()
 
     async def run(arguments: MessageArguments, context: ToolContext) -> ToolOutput:
-        try:
-            order, elsewhere = _make_order(arguments, context, messenger())
+        with reported_to_model(RetinueError):
+            messenger = parts.services.messenger()
+            order, elsewhere = _make_order(arguments, context, messenger)
             if elsewhere and not context.owner:
                 raise ToolFailed("Messages to other chats are allowed only in a turn of the owner.")
             if elsewhere:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
                 await require_approval_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
-            return ToolOutput.of(messenger().send(order, context.session))
-        except ToolFailed:
-            raise
-        except RetinueError as error:
-            raise ToolFailed(str(error)) from error
+            return ToolOutput.of(messenger.send(order, context.session))
 
-    return Tool(
+    tool = Tool(
         name="message",
         summary="Send to a chat, or react",
         description="Send a message to another chat, or react in this one. Your reply is delivered to this chat "
@@ -93,6 +82,7 @@ def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
         deferred=True,
         parallel=False,
     )
+    return (tool,)
 
 
 def _make_order(arguments: MessageArguments, context: ToolContext, messenger: Messenger) -> tuple[Order, bool]:

@@ -103,5 +103,5 @@ class ToolParts(Struct, frozen=True):
     services: SessionServices
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets)
-    rulebook: CommandRuleStore = field(default_factory=FixedCommandRules)
+    rule_store: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, Literal, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
-from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Trust
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 
 class StatusArguments(Arguments):
@@ -23,23 +22,22 @@ class StatusArguments(Arguments):
 
 
 def make_status_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """Make the session_status tool."""
-    return (status_tool(parts.services, parts.clock),)
-
-
-def status_tool(services: SessionServices, clock: Clock) -> Tool[StatusArguments]:
     """Make the tool that shows the state of the session and sets its model."""
+    services = parts.services
 
     async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
         lines: list[str] = []
         if arguments.model is not None:
-            lines.append(f"Model set to {await _set_model(services, context.session, arguments.model.strip())}.")
+            wanted = arguments.model.strip()
+            with reported_to_model(UsageError):
+                model = await services.set_model(context.session, None if wanted.lower() in ("default", "") else wanted)
+            lines.append(f"Model set to {model}.")
         status = await services.status(context.session)
         return ToolOutput.of(
-            "\n".join([*lines, *describe_status(status, context.session, _format_time(services, clock.now()))])
+            "\n".join([*lines, *describe_status(status, context.session, _format_time(services, parts.clock.now()))])
         )
 
-    return Tool(
+    tool = Tool(
         name="session_status",
         summary="Show time, model and usage",
         description="Current date and time, model, tokens and cost of this session; can set its model.",
@@ -47,13 +45,7 @@ def status_tool(services: SessionServices, clock: Clock) -> Tool[StatusArguments
         run=run,
         parallel=False,
     )
-
-
-async def _set_model(services: SessionServices, session: SessionKey, model: str) -> str:
-    try:
-        return await services.set_model(session, None if model.lower() in ("default", "") else model)
-    except UsageError as error:
-        raise ToolFailed(str(error)) from error
+    return (tool,)
 
 
 def describe_status(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
@@ -182,7 +174,7 @@ class SessionAccess(Protocol):
 
     async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer: ...
 
-    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer: ...
+    async def manage_subagents(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer: ...
 
     async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer: ...
 
@@ -193,23 +185,13 @@ class SessionAccess(Protocol):
     async def agents(self, asker: CallingSession) -> ToolAnswer: ...
 
 
-OpenSessionAccess = Callable[[], SessionAccess]
-"""Returns the service after the runtime has been opened."""
-
-
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the tools for sub-agents and other sessions."""
-    return make_session_tools(parts.services.session_access)
-
-
-def make_session_tools(access: OpenSessionAccess) -> tuple[Tool[Any], ...]:
-    """Make all tools of this family."""
+    access = parts.services.session_access
 
     async def output(pending: Awaitable[ToolAnswer]) -> ToolOutput:
-        try:
+        with reported_to_model(UsageError):
             answer = await pending
-        except UsageError as error:
-            raise ToolFailed(str(error)) from error
         trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
         return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
@@ -220,7 +202,7 @@ def make_session_tools(access: OpenSessionAccess) -> tuple[Tool[Any], ...]:
         return await output(access().spawn(asker(context), arguments))
 
     async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().look_after(asker(context), arguments))
+        return await output(access().manage_subagents(asker(context), arguments))
 
     async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
         return await output(access().sessions(asker(context), arguments.limit))

@@ -200,7 +200,7 @@ def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolD
         LayerFinding(Layer.ALLOW, *_judge_allow(name, layers.general)),
         LayerFinding(Layer.DENY, *_judge_deny(name, layers.general)),
         LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only or name in OWNER_TOOLS)),
-        LayerFinding(Layer.PROVIDER, *_judge_provider(name, layers.provider)),
+        LayerFinding(Layer.PROVIDER, *_judge_scopes(name, layers.provider, "nothing is set for the provider or model")),
         LayerFinding(Layer.ELEVATED, *_judge_elevated(name, layers.caller)),
         LayerFinding(Layer.CONFINEMENT, *_judge_confinement(name, layers)),
     )
@@ -242,8 +242,10 @@ def _judge_deny(tool: str, scopes: Scopes) -> _Verdict:
     return Effect.ALLOW, "no list of denied tools includes it"
 
 
-def _judge_scopes(tool: str, scopes: Scopes) -> _Verdict:
-    """Judge a layer that has its own profile and lists."""
+def _judge_scopes(tool: str, scopes: Scopes, if_none: str) -> _Verdict:
+    """Judge a layer that has its own profile and lists; `if_none` is the reason if it has no scopes."""
+    if not scopes:
+        return Effect.ALLOW, if_none
     judges: tuple[Callable[[str, Scopes], _Verdict], ...] = (_judge_deny, _judge_allow, _judge_profile)
     for judge in judges:
         effect, because = judge(tool, scopes)
@@ -260,10 +262,6 @@ def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Verdict:
     if caller.owner:
         return Effect.ALLOW, "it is reserved for the owner, who sent the message"
     return Effect.DENY, "it is reserved for the owner of this assistant"
-
-
-def _judge_provider(tool: str, scopes: Scopes) -> _Verdict:
-    return _judge_scopes(tool, scopes) if scopes else (Effect.ALLOW, "nothing is set for the provider or model")
 
 
 _ELEVATED: dict[Elevation, _Verdict] = {
@@ -283,10 +281,9 @@ def _judge_elevated(tool: str, caller: Caller | None) -> _Verdict:
 
 
 def _judge_confinement(tool: str, layers: Layers) -> _Verdict:
-    found = [_judge_scopes(tool, scopes) for scopes in (layers.sandbox, layers.subagent) if scopes]
-    if not found:
-        return Effect.ALLOW, "the session is neither sandboxed nor a sub-agent's"
-    return max(found, key=lambda said: _STRICTNESS.index(said[0]))
+    neither = "the session is neither sandboxed nor a sub-agent's"
+    found = [_judge_scopes(tool, scopes, neither) for scopes in (layers.sandbox, layers.subagent) if scopes]
+    return max(found, key=lambda said: _STRICTNESS.index(said[0]), default=(Effect.ALLOW, neither))
 
 
 def _includes(names: tuple[str, ...], tool: str) -> bool:

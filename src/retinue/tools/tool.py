@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct, field
 
 from retinue.core.approval import Ask, deny_unattended
-from retinue.core.errors import ToolFailed
+from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, Trust
 from retinue.core.model import ToolSpec
@@ -85,6 +86,17 @@ class ToolContext(Struct, frozen=True):
     def is_wary(self) -> bool:
         """Whether effects outside the workspace need approval, because untrusted text may have suggested them."""
         return self.tainted and self.asks_when_tainted
+
+
+@contextmanager
+def reported_to_model(*kinds: type[RetinueError]) -> Iterator[None]:
+    """Turn errors of these kinds into `ToolFailed`, whose message the model gets."""
+    try:
+        yield
+    except ToolFailed:
+        raise
+    except kinds as error:
+        raise ToolFailed(str(error)) from error
 
 
 class Tool(Struct, Generic[A], frozen=True, dict=True):

@@ -113,7 +113,7 @@ def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
         if not found:
             names = ", ".join(tool.name for tool in toolset.deferred)
             return ToolOutput.of(f"Nothing matches '{arguments.query}'. Deferred tools: {names}.")
-        return ToolOutput.of("\n\n".join(map(describe_tool, found)))
+        return ToolOutput.of("\n\n".join(map(_describe, found)))
 
     async def call(arguments: ToolCallArguments, context: ToolContext) -> ToolOutput:
         """The loop replaces a `tool_call` by the call inside it, so this runs only if that failed."""
@@ -153,7 +153,7 @@ def _score(tool: Tool[Any], query: str, words: list[str]) -> int:
     return sum(3 * (word in tool.name) + (word in text) for word in words)
 
 
-def describe_tool(tool: Tool[Any]) -> str:
+def _describe(tool: Tool[Any]) -> str:
     """Return a tool's name, description and schema as text."""
     parameters = json.dumps(tool.spec.parameters, ensure_ascii=False, separators=(",", ":"))
     return f"{tool.name}: {tool.spec.description}\n{parameters}"

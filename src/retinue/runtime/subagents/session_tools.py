@@ -58,7 +58,7 @@ class HomeSessionTools(Struct, frozen=True):
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
-    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer:
+    async def manage_subagents(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer:
         store = self._children()
         if wish.action == "list":
             children = store.of_parent(asker.session)

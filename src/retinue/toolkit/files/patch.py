@@ -29,8 +29,8 @@ from msgspec import Struct
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
 from retinue.toolkit.files.paths import locate_writable, storage_errors_explained
-from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, encode_utf8, load_bytes
-from retinue.toolkit.files.text import SourceText, describe_nearest
+from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, load_bytes
+from retinue.toolkit.files.text import SourceText, describe_nearest, encode_utf8
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import record_move, record_write, require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument

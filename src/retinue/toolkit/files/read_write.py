@@ -15,7 +15,7 @@ from retinue.core.messages import Image, Text, Trust, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
-from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
+from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import record_write, require_approval_outside, trust_of_text
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
@@ -260,16 +260,6 @@ def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArgume
         root.write(relative, source.encode(changed))
     count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
     return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")
-
-
-def encode_utf8(text: str) -> bytes:
-    """Encode a text as UTF-8."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ToolFailed(
-            "The text contains half of a surrogate pair and cannot be written. Send whole characters."
-        ) from None
 
 
 def media_type_of(data: bytes) -> str | None:

@@ -26,6 +26,16 @@ def looks_binary(data: bytes) -> bool:
     return decoded.count("\ufffd") > max(1, len(decoded) // 10)
 
 
+def encode_utf8(text: str) -> bytes:
+    """Encode a text as UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolFailed(
+            "The text contains half of a surrogate pair and cannot be written. Send whole characters."
+        ) from None
+
+
 class SourceText(Struct, frozen=True):
     """A file's text with `\\n` line endings, and what is needed to write it back in its original format."""
 
@@ -51,10 +61,7 @@ class SourceText(Struct, frozen=True):
         """Encode another text in the format of this file."""
         if self.crlf:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
-        try:
-            return ((_BOM if self.bom else "") + text).encode()
-        except UnicodeEncodeError:
-            raise ToolFailed("The new text contains half of a surrogate pair and cannot be written.") from None
+        return encode_utf8((_BOM if self.bom else "") + text)
 
 
 class Replacement(Struct, frozen=True):

@@ -34,7 +34,6 @@ from retinue.tools.shell.analysis import (
 from retinue.tools.shell.code_execution_flags import find_shell_builtin
 from retinue.tools.shell.decision import (
     Allow,
-    AllowReason,
     CommandDecision,
     Deny,
     NeedsApproval,
@@ -46,7 +45,6 @@ from retinue.tools.shell.explanation import explain_command, show_exactly, show_
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
-_READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 
 class LaunchRequest(Struct, frozen=True):
@@ -69,10 +67,10 @@ class LaunchRequest(Struct, frozen=True):
 
 
 async def approve_launch(
-    request: LaunchRequest, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory
+    request: LaunchRequest, context: ToolContext, rule_store: CommandRuleStore, new_id: IdFactory
 ) -> Launch:
     """Return the launch with its programs and variables; raises `ToolFailed` unless the rules or a person allow it."""
-    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
+    rules = elevate_rules(rule_store.rules(context.agent), context.elevated)
     reading, decision = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
     if context.is_wary and isinstance(decision, Allow):
         decision = _recheck_tainted(decision, request, rules)
@@ -82,10 +80,10 @@ async def approve_launch(
         case Allow():
             launch = _prepare(request, context, decision)
             for pattern in dict.fromkeys(segment.pattern for segment in decision.grounds if segment.pattern):
-                rulebook.record_use(context.agent, pattern, request.draft.text)
+                rule_store.record_use(context.agent, pattern, request.draft.text)
             return launch
         case NeedsApproval():
-            return await _ask_approval(request, context, rulebook, new_id, reading, decision)
+            return await _ask_approval(request, context, rule_store, new_id, reading, decision)
         case unknown:
             assert_never(unknown)
 
@@ -138,7 +136,7 @@ def _recheck_tainted(decision: Allow, request: LaunchRequest, rules: CommandRule
 
 
 def _only_reads(grounds: Sequence[Segment]) -> bool:
-    return bool(grounds) and all(segment.ground in _READ_ONLY for segment in grounds)
+    return bool(grounds) and all(segment.only_reads for segment in grounds)
 
 
 def _prepare(request: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
@@ -166,7 +164,7 @@ def _shell(text: str) -> tuple[str, ...]:
 async def _ask_approval(
     request: LaunchRequest,
     context: ToolContext,
-    rulebook: CommandRuleStore,
+    rule_store: CommandRuleStore,
     new_id: IdFactory,
     reading: AnalysedCommand | NotAnalysable,
     decision: NeedsApproval,
@@ -188,19 +186,19 @@ async def _ask_approval(
         explanation=(*explain_command(reading, request.draft.text), *_script_warnings(scripts, patterns)),
     )
     answer = await context.ask(question)
-    _check_answer(answer, decision, context, rulebook)
+    _check_answer(answer, decision, context, rule_store)
     if compute_binding(launch, request.folder, hash_scripts(reading, request.folder)) != question.binding:
         raise ToolFailed("The command was not run: it changed after it was approved.")
     if answer.verdict is Verdict.ALLOW_ALWAYS and patterns:
-        rulebook.add_patterns(context.agent, patterns, request.draft.text, answer.by)
+        rule_store.add_patterns(context.agent, patterns, request.draft.text, answer.by)
     return launch
 
 
 def _check_answer(
-    answer: ApprovalDecision, decision: NeedsApproval, context: ToolContext, rulebook: CommandRuleStore
+    answer: ApprovalDecision, decision: NeedsApproval, context: ToolContext, rule_store: CommandRuleStore
 ) -> None:
     """Raise `ToolFailed` unless the answer allows the command under the current rules."""
-    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
+    rules = elevate_rules(rule_store.rules(context.agent), context.elevated)
     allowed = answer.allowed
     if not allowed and not answer.by:  # no person answered
         allowed = rules.ask_fallback is Security.FULL or (rules.ask_fallback is Security.ALLOWLIST and decision.listed)

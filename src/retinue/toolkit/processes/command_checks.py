@@ -87,9 +87,6 @@ def repository_objection(grounds: Sequence[Segment], folder: int, environment: M
     return None if found is None else f"the repository's setting `{found}` changes what git runs or reads"
 
 
-_READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
-
-
 def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> str | None:
     """Return the first word that leads to such a path, in programs that may write, or None.
 
@@ -97,7 +94,7 @@ def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> st
     run. Paths that a program uses without an argument are for the sandbox to confine.
     """
     for segment in grounds:
-        if segment.ground in _READ_ONLY or read_only_objection(segment.layers[-1]) is None:
+        if segment.only_reads or read_only_objection(segment.layers[-1]) is None:
             continue
         agreed = segment.pattern.words if segment.pattern else ()
         run = segment.argv[: 2 if is_interpreter(segment.argv) else 1]

@@ -235,7 +235,10 @@ class CommandTable:
             and self._tasks is not None
             and command.launch.should_notify(end)
         ):
-            await self._announce(end)
+            try:
+                await self._on_exit(end)
+            except Exception:  # border: a failing listener must not end other commands
+                log.exception("the end of command %s could not be announced", end.id)
 
     async def _wait_for_exit(self, command: RunningCommand) -> None:
         """Wait until the supervisor has ended, and kill it if that takes longer than its grace period."""
@@ -265,12 +268,6 @@ class CommandTable:
         command.done.set()
         self._forget_old()
         return end
-
-    async def _announce(self, end: CommandEnd) -> None:
-        try:
-            await self._on_exit(end)
-        except Exception:  # border: a failing listener must not end other commands
-            log.exception("the end of command %s could not be announced", end.id)
 
 
 async def _collect(command: RunningCommand) -> None:

@@ -111,7 +111,13 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
     ]
     wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
     with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as proxy_socket:
-        sandbox = _describe_sandbox(wrapping, proxy_socket)
+        sandbox = None
+        if wrapping is not None:
+            sandbox = {
+                "package": str(Path(retinue.__file__).parent.parent),
+                "wrapping": wrapping.plan(),
+                "proxy_socket": None if proxy_socket is None else proxy_socket.fileno(),
+            }
         json.dump({"steps": steps, "grace": grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
         plan.seek(0)
         numbers = plan.fileno(), folder
@@ -145,14 +151,6 @@ def _open_proxy_socket(
         raise
     rules = NetworkRules(enclosure.confinement.hosts, enclosure.policy)
     tasks.start_soon(serve_network, ours, rules)
-
-
-def _describe_sandbox(wrapping: LaunchPlan | None, proxy_socket: socket.socket | None) -> dict[str, object] | None:
-    if wrapping is None:
-        return None
-    package = Path(retinue.__file__).parent.parent
-    number = None if proxy_socket is None else proxy_socket.fileno()
-    return {"package": str(package), "wrapping": wrapping.plan(), "proxy_socket": number}
 
 
 def kill_session(leader: int) -> None:

@@ -52,7 +52,7 @@ def make_exec_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the exec tool."""
     return (
         exec_tool(
-            parts.commands, parts.settings.exec, parts.new_id, parts.environment, parts.rulebook, parts.sandboxes
+            parts.commands, parts.settings.exec, parts.new_id, parts.environment, parts.rule_store, parts.sandboxes
         ),
     )
 
@@ -62,12 +62,12 @@ def exec_tool(
     settings: ExecSettings,
     new_id: IdFactory,
     inherited: Mapping[str, str],
-    rulebook: CommandRuleStore | None = None,
+    rule_store: CommandRuleStore | None = None,
     sandboxes: Sandboxes | None = None,
 ) -> Tool[ExecArguments]:
     """Make the exec tool; `inherited` is the environment of this process, of which commands get a few variables."""
     base = base_environment(inherited, settings.path_prepend)
-    rules = rulebook or FixedCommandRules()
+    rules = rule_store or FixedCommandRules()
     default_wait_ms = settings.yield_ms if settings.background_ms is None else settings.background_ms
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:

@@ -46,8 +46,8 @@ def format_approval(approval: Approval, now: datetime) -> str:
     head, *rest = question_lines(request)
     lines = [f"{request.id}  {head}", *rest, f"  {request.tool}, agent {request.agent}, session {request.session}"]
     if approval.is_pending:
-        left = max(0, round((approval.expires_at - now).total_seconds()))
-        lines += [f"  Expires in {_format_seconds(left)}. Decide with:"]
+        left = timedelta(seconds=max(0, round((approval.expires_at - now).total_seconds())))
+        lines += [f"  Expires in {format_duration(left) if left else 'a moment'}. Decide with:"]
         lines += [f"    {line}" for line in answer_lines(request)]
     else:
         lines.append(f"  {format_outcome(approval)}")
@@ -74,7 +74,3 @@ def approval_json(approval: Approval) -> dict[str, Any]:
         "decidedBy": approval.decided_by or None,
         "because": approval.because or None,
     }
-
-
-def _format_seconds(seconds: int) -> str:
-    return format_duration(timedelta(seconds=seconds)) if seconds else "a moment"

@@ -42,6 +42,10 @@ class Segment(Struct, frozen=True):
     def argv(self) -> Argv:
         return tuple(word for layer in self.layers for word in layer)
 
+    @property
+    def only_reads(self) -> bool:
+        return self.ground in (AllowReason.READ_ONLY, AllowReason.SAFE_BIN)
+
 
 class Allow(Struct, frozen=True):
     """The command may run without approval. `command` is None if only a shell can interpret the text."""
