@@ -10,7 +10,15 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from retinue.storage.frontmatter import MAX_BYTES, FrontMatterError, YamlValue, parse_yaml, split_front_matter
+from retinue.storage.frontmatter import (
+    MAX_BYTES,
+    FrontMatterError,
+    YamlValue,
+    parse_simple_yaml,
+    parse_with_pyyaml,
+    parse_yaml,
+    split_front_matter,
+)
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -140,3 +148,42 @@ def test_what_is_dumped_is_read_back(data: dict[str, object]) -> None:
     dumped = yaml.safe_dump(data)
     assume("!!" not in dumped and "&" not in dumped)  # the dumper's tags and anchors are not plain YAML
     assert parse_yaml(dumped) == data
+
+
+SIMPLE = """\
+name: backup
+description: "Read .ics calendars: agenda, slots."
+metadata:
+  retinue:
+    emoji: "🗄️"
+    always: true
+    requires:
+      bins:
+        - python3
+        - gh
+    empty:
+license: MIT
+"""
+
+LINES = st.tuples(
+    st.sampled_from(["", "  ", "    ", " "]),
+    st.sampled_from(["", "- ", "a: ", "b:", "c-d: ", "true: ", "a : ", "? ", "a:"]),
+    st.sampled_from(
+        ["", "x", "1", "0x1f", "no", "null", "~", "it's (a) b/c", '"q: # \'"', "'s'", "x: y", "x #y", "- z", "é"]
+    )
+    | st.text("ab \"'\\:#-.,[]{}&*!|>%@`\t", max_size=6),
+).map("".join)
+
+
+def test_common_front_matter_does_not_need_pyyaml() -> None:
+    simple = parse_simple_yaml(SIMPLE)
+    assert simple is not None
+    assert simple == parse_with_pyyaml(SIMPLE)
+
+
+@given(st.lists(LINES, min_size=1, max_size=6).map("\n".join))
+def test_simple_parsing_agrees_with_pyyaml(text: str) -> None:
+    simple = parse_simple_yaml(text)
+    if simple is not None:
+        assert simple == parse_with_pyyaml(text)
+        assert list(simple) == list(parse_with_pyyaml(text))

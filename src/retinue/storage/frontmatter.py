@@ -1,31 +1,37 @@
 """YAML front matter of Markdown files, parsed into plain data.
 
 PyYAML only splits the text into events; the values are built here. Therefore tags cannot name classes, aliases cannot
-multiply values, and dates remain text.
+multiply values, and dates remain text. Importing PyYAML costs as much as a twentieth of a one-shot turn, so the simple
+blocks that most files have are parsed without it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, TypeAlias
-
-import yaml
-from yaml import events as kinds
-from yaml.events import Event
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from retinue.core.errors import RetinueError
+
+if TYPE_CHECKING:
+    from yaml.events import Event
 
 YamlValue: TypeAlias = "str | int | float | bool | list[YamlValue] | dict[str, YamlValue] | None"
 
 MAX_BYTES = 65_536
 MAX_DEPTH = 20
 MAX_NODES = 2_000
+MAX_SIMPLE_LINES = 100
 
 _FENCE = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}|0o[0-7]{1,18}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
+_SIMPLE_LINE = re.compile(
+    r"(?P<indent> *)(?:(?P<item>-)|(?P<key>[A-Za-z][A-Za-z0-9_-]{0,60}):)"
+    # A plain value has none of the characters that mean something in YAML; a quoted one has no escapes.
+    r"(?: (?:(?P<plain>[A-Za-z0-9](?:[A-Za-z0-9 .,;()/'+_-]*[A-Za-z0-9.,;()/'+_-])?)|\"(?P<quoted>[^\"\\]*)\"))?"
+)
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -56,6 +62,14 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
 def parse_yaml(text: str) -> dict[str, YamlValue]:
     """Parse a mapping: one document without anchors, aliases and tags. An empty text is an empty mapping."""
     _refuse_size(text)
+    simple = parse_simple_yaml(text)
+    return parse_with_pyyaml(text) if simple is None else simple
+
+
+def parse_with_pyyaml(text: str) -> dict[str, YamlValue]:
+    """Parse any mapping within the limits."""
+    import yaml
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Builder(loader(text)).document()
@@ -75,6 +89,41 @@ def _refuse_size(text: str) -> None:
         raise FrontMatterError(f"it is larger than {MAX_BYTES:,} bytes. Move text below the front matter.")
 
 
+def parse_simple_yaml(text: str) -> dict[str, YamlValue] | None:
+    """Parse nested `key: value` lines and lists of words as PyYAML does; None for everything else, errors included."""
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > MAX_SIMPLE_LINES:
+        return None
+    root: dict[str, YamlValue] = {}
+    levels: list[tuple[int, dict[str, YamlValue] | list[YamlValue]]] = [(0, root)]
+    opened: str | None = None
+    for line in lines:
+        found = _SIMPLE_LINE.fullmatch(line) if line.isprintable() else None
+        if found is None:
+            return None
+        indent, key, inside = len(found["indent"]), found["key"], levels[-1][1]
+        if opened is not None and indent > levels[-1][0] and isinstance(inside, dict):
+            below: dict[str, YamlValue] | list[YamlValue] = [] if found["item"] else {}
+            inside[opened] = below
+            levels.append((indent, below))
+        while levels[-1][0] > indent:
+            levels.pop()
+        level, inside = levels[-1]
+        value = found["quoted"] if found["plain"] is None else _plain_value(found["plain"])
+        has_value = found["plain"] is not None or found["quoted"] is not None
+        opened = None
+        if level != indent or len(levels) >= MAX_DEPTH:
+            return None
+        if isinstance(inside, list) and found["item"] and has_value:
+            inside.append(value)
+        elif isinstance(inside, dict) and key is not None and key not in inside:
+            inside[key] = value
+            opened = None if has_value else key
+        else:
+            return None
+    return root
+
+
 class _Builder:
     """Builds plain values from a parser's events and counts them."""
 
@@ -87,6 +136,8 @@ class _Builder:
         return event
 
     def document(self) -> dict[str, YamlValue]:
+        from yaml import events as kinds
+
         self._next()
         start = self._next()
         if isinstance(start, kinds.StreamEndEvent):
@@ -104,6 +155,8 @@ class _Builder:
         return value
 
     def _value(self, event: Event, depth: int) -> YamlValue:
+        from yaml import events as kinds
+
         self._check_event(event, depth)
         match event:
             case kinds.ScalarEvent():
@@ -124,6 +177,8 @@ class _Builder:
         raise FrontMatterError("expected a value.", _line(event))
 
     def _key(self, event: Event, depth: int) -> str:
+        from yaml import events as kinds
+
         self._check_event(event, depth)
         if not isinstance(event, kinds.ScalarEvent):
             raise FrontMatterError("a key must be plain text.", _line(event))
@@ -131,7 +186,7 @@ class _Builder:
 
     def _check_event(self, event: Event, depth: int) -> None:
         self._nodes += 1
-        if isinstance(event, kinds.NodeEvent) and event.anchor is not None:
+        if getattr(event, "anchor", None) is not None:
             raise FrontMatterError(
                 "anchors and aliases (`&`, `*`) are not supported. Write the value out.", _line(event)
             )
