@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
-import weakref
 from collections.abc import Sequence
 from typing import assert_never
 
-from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    memoize_per_message,
+)
 from retinue.core.text import estimate_tokens
 
 IMAGE_TOKENS = 1_600
@@ -22,22 +31,9 @@ def estimate(messages: Sequence[Message]) -> int:
     return sum(map(tokens_of, messages))
 
 
-_known: dict[int, tuple[int, weakref.ref[Message]]] = {}
-
-
+@memoize_per_message
 def tokens_of(message: Message) -> int:
-    """Return the estimated number of tokens of one message, with everything that is sent.
-
-    A history is measured at every turn and hardly changes, so sizes are cached for the lifetime of the message.
-    """
-    at = id(message)
-    known = _known.get(at)
-    if known is None:
-        known = _known[at] = _measure(message), weakref.ref(message, lambda _: _known.pop(at, None))
-    return known[0]
-
-
-def _measure(message: Message) -> int:
+    """Return the estimated number of tokens of one message, with everything that is sent."""
     extra = estimate_tokens(message.preface) if isinstance(message, UserMessage) else 0
     return _FRAME + extra + sum(_tokens_of_part(part) for part in message.content)
 

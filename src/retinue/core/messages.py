@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
+
+T = TypeVar("T")
 
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
@@ -130,6 +134,8 @@ class AssistantMessage(Struct, frozen=True, weakref=True):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
+        if len(self.content) == 1 and isinstance(self.content[0], Text):  # the most frequent case, as in `text_of`
+            return ()
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
@@ -165,3 +171,21 @@ def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:
 def said(text: str, *, sender: str | None = None) -> UserMessage:
     """Return a user message of plain text."""
     return UserMessage((Text(text),), sender=sender)
+
+
+def memoize_per_message(compute: Callable[[Message], T]) -> Callable[[Message], T]:
+    """Cache a function of one message by the identity of the message, for its lifetime.
+
+    A history is read at every turn and hardly changes; hashing its messages would cost as much as the results save.
+    """
+    known: dict[int, tuple[T, weakref.ref[Message]]] = {}
+
+    @wraps(compute)
+    def cached(message: Message) -> T:
+        at = id(message)
+        found = known.get(at)
+        if found is None:
+            found = known[at] = compute(message), weakref.ref(message, lambda _: known.pop(at, None))
+        return found[0]
+
+    return cached

@@ -16,6 +16,7 @@ from retinue.core.messages import (
     ToolCall,
     ToolResult,
     UserMessage,
+    memoize_per_message,
 )
 from retinue.sessions.entries import Interrupted, MessageAdded, TranscriptEntry
 from retinue.sessions.transcript import Transcript
@@ -70,11 +71,10 @@ def find_unanswered(messages: Sequence[Message], started: Collection[str]) -> tu
     return tuple(message for message in repaired if isinstance(message, ToolResult) and id(message) not in there)
 
 
+@memoize_per_message
 def _tidy(message: Message) -> Message | None:
     """Return the message without parts that providers reject, or None if nothing is left."""
     match message:
-        case AssistantMessage((Text(text),)) if text and not text.isspace():
-            return message
         case AssistantMessage(content):
             seen: set[str] = set()
             parts = []
@@ -111,7 +111,8 @@ def _match_results(messages: Sequence[Message | None]) -> dict[tuple[int, str], 
     for at, message in enumerate(messages):
         match message:
             case AssistantMessage():
-                asked |= dict.fromkeys((call.id for call in message.calls), at)
+                for call in message.calls:
+                    asked[call.id] = at
             case ToolResult(call_id) if call_id in asked:
                 found.setdefault((asked[call_id], call_id), (at, message))
     return found

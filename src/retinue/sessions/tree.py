@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, Usage, UserMessage, said
-from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, EntryId, MessageAdded, TranscriptEntry
+from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
 
 
 class TranscriptTree:
@@ -29,6 +29,7 @@ class TranscriptTree:
         self._after_gap = False
         self._path: list[TranscriptEntry] = []
         self._started: set[str] = set()
+        self._noted: dict[str, Noted] = {}
         self._kept: list[TranscriptEntry] = []
         self._messages: list[Message] = []
         self._snapshot: tuple[Message, ...] | None = None
@@ -79,6 +80,10 @@ class TranscriptTree:
     def started_calls(self) -> frozenset[str]:
         """The ids of the started tool calls in the messages that the model reads."""
         return frozenset(self._started)
+
+    def last_noted(self, kind: str) -> Noted | None:
+        """Return the last note of a kind on the active branch."""
+        return self._noted.get(kind)
 
     def add(self, entry: TranscriptEntry) -> None:
         """Add the next entry in the order of the file."""
@@ -138,9 +143,12 @@ class TranscriptTree:
                     self._snapshot = None
                 case CallStarted(call_id):
                     self._started.add(call_id)
+                case Noted(kind):
+                    self._noted[kind] = entry.body
 
     def _rebuild(self) -> None:
         self._kept, self._messages, self._snapshot, self._started = [], [], None, set()
+        self._noted = {entry.body.kind: entry.body for entry in self._path if isinstance(entry.body, Noted)}
         self._compaction = next((entry for entry in reversed(self._path) if isinstance(entry.body, Compacted)), None)
         start = 0
         self._reaches_start = self._whole or (bool(self._path) and self._path[0].parent is None)

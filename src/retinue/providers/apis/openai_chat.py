@@ -13,7 +13,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
-from retinue.core.messages import AssistantMessage, Image, Message, StopReason, Text, ToolResult, Usage, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    StopReason,
+    Text,
+    ToolResult,
+    Usage,
+    UserMessage,
+    memoize_per_message,
+)
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
@@ -60,15 +70,16 @@ def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
     return out
 
 
-def _wire(message: Message) -> Iterator[dict[str, Any]]:
+@memoize_per_message
+def _wire(message: Message) -> tuple[dict[str, Any], ...]:
     match message:
         case UserMessage():
-            yield {"role": "user", "content": _user_content(message)}
+            return ({"role": "user", "content": _user_content(message)},)
         case AssistantMessage():
-            yield from _assistant(message)
+            return tuple(_assistant(message))
         case ToolResult():
             text = message.text or NO_TEXT
-            yield {"role": "tool", "tool_call_id": message.call_id, "content": text}
+            return ({"role": "tool", "tool_call_id": message.call_id, "content": text},)
         case _:
             assert_never(message)
 

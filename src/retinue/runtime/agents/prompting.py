@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import secrets
 from collections.abc import Sequence
@@ -220,7 +221,8 @@ def _find_repository(workspace: AgentWorkspace) -> Path | None:
     """Return the repository that the agent works in: the configured one, else the one that contains its workspace."""
     if workspace.settings.repo_root:
         return workspace.home.locate(workspace.settings.repo_root)
-    return next((folder for folder in workspace.root.path.parents if (folder / ".git").exists()), None)
+    folders = workspace.root.path.parents
+    return next((folder for folder in folders if os.path.exists(f"{folder}/.git")), None)  # noqa: PTH110 - in every turn
 
 
 def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -212,7 +213,8 @@ def has_notes(workspace: AgentWorkspace) -> bool:
         return True
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True
-    return any((workspace.root.path / name).exists() for name in ("MEMORY.md", "memory.md", "memory"))
+    root = str(workspace.root.path)
+    return any(os.path.exists(f"{root}/{name}") for name in ("MEMORY.md", "memory.md", "memory"))  # noqa: PTH110 - in every turn
 
 
 def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Trust:

@@ -240,12 +240,9 @@ class ContextWindow(Struct, frozen=True):
         return self._size() - (self._last_noted(COMPACTED_AT, "bytes") or 0)
 
     def _last_noted(self, kind: str, name: str) -> int | None:
-        for entry in reversed(self.turn.transcript.tree.path):
-            body = entry.body
-            if isinstance(body, Noted) and body.kind == kind:
-                value = body.data.get(name)
-                return value if isinstance(value, int) else None
-        return None
+        noted = self.turn.transcript.tree.last_noted(kind)
+        value = noted.data.get(name) if noted else None
+        return value if isinstance(value, int) else None
 
     def _size(self) -> int:
         try:

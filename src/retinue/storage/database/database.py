@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from urllib.parse import quote
 
 from retinue.core.errors import StorageError
@@ -19,12 +19,12 @@ from retinue.storage.database.database_file import (
     NewerDatabase,
     connect,
     create,
+    explain_sqlite_error,
     find_strays,
     keep_damaged_log,
     opening_alone,
     put_aside,
     roll_back,
-    sqlite_errors_explained,
 )
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
 from retinue.storage.files.descriptors import make_private_dir
@@ -74,8 +74,12 @@ class Database:
 
     def read(self, sql: str, values: Sequence[Value] = ()) -> list[sqlite3.Row]:
         """Return the rows of a query."""
-        with self._using() as connection:
-            return connection.execute(sql, values).fetchall()
+        with self._lock:  # no context manager for errors: this is called twenty times in a turn
+            connection = self._current()
+            try:
+                return connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                self._fail(error, connection)
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -83,32 +87,33 @@ class Database:
 
         Other processes wait during the transaction, so the block must not await.
         """
-        with self._using() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._lock:
+            connection = self._current()
             try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                roll_back(connection)
-                raise
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    roll_back(connection)
+                    raise
+            except (sqlite3.Error, DatabaseDamaged) as error:
+                self._fail(error, connection)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             self._disconnect()
 
-    @contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            connection = self._current()
-            try:
-                with sqlite_errors_explained(self.path):
-                    yield connection
-            except DatabaseDamaged as damage:
-                if connection.in_transaction:  # a query within a change, which ends first
-                    raise
-                self._start_over()
-                raise DatabaseDamaged(f"{damage} It was kept and a new one was started. Try again.") from damage
+    def _fail(self, error: Exception, connection: sqlite3.Connection) -> NoReturn:
+        """Raise what an error of SQLite means; a damaged file is replaced first."""
+        explained = explain_sqlite_error(error, self.path) if isinstance(error, sqlite3.Error) else error
+        if isinstance(explained, DatabaseDamaged) and not connection.in_transaction:
+            self._start_over()
+            raise DatabaseDamaged(f"{explained} It was kept and a new one was started. Try again.") from error
+        if explained is error:  # also damage that a query within the change reported
+            raise error
+        raise explained from error
 
     def _current(self) -> sqlite3.Connection:
         """Return the connection to the file that is at the path now."""

@@ -175,14 +175,15 @@ def sqlite_errors_explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        meaning = _explain(name, path)
-        if meaning is None:
+        explained = explain_sqlite_error(error, path)
+        if explained is error:
             raise
-        raise meaning from error
+        raise explained from error
 
 
-def _explain(name: str, path: Path) -> StorageError | None:
+def explain_sqlite_error(error: sqlite3.Error, path: Path) -> Exception:
+    """Return what an error means for the file; an error in the SQL itself is returned unchanged."""
+    name = getattr(error, "sqlite_errorname", "")
     kind = "_".join(name.split("_")[:2])
     where = f"'{path.name}' in {path.parent}"
     if kind in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
@@ -202,7 +203,7 @@ def _explain(name: str, path: Path) -> StorageError | None:
             return NoPermission(f"{where} cannot be opened. Check its owner and permissions.")
         case "SQLITE_IOERR":
             return StorageError(f"{where} cannot be read or written ({name}). Check the disk.")
-    return None
+    return error
 
 
 def _is_full(folder: Path) -> bool:
