@@ -251,14 +251,14 @@ async def test_a_person_is_asked_where_the_policy_says_so(tmp_path: Path, verdic
     assert '"word": "a⟨U+202E⟩b"' in request.detail
 
 
-async def test_a_message_that_arrives_during_the_turn_is_answered_in_it(tmp_path: Path) -> None:
+async def test_a_message_that_arrives_before_the_answer_does_not_join_the_turn(tmp_path: Path) -> None:
     story = Story([answer("one"), answer("two")])
     story.queued.append(said("wait, also this"))
     end = await tell(story, tmp_path)
-    assert story.texts() == ["one", "wait, also this", "two"]
-    assert story.requests[1].messages[-1].text == "wait, also this"
+    assert story.texts() == ["one"]
+    assert story.queued == [said("wait, also this")]
     assert end.answer is not None
-    assert end.answer.text == "two"
+    assert end.answer.text == "one"
 
 
 async def test_calls_not_begun_are_skipped_when_a_message_waits(tmp_path: Path) -> None:

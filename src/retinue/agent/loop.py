@@ -65,7 +65,7 @@ def unlimited_room(messages: Sequence[Message]) -> bool:
 
 
 class LoopParts(Struct, frozen=True):
-    """The dependencies of the loop. `steering` returns messages that arrived during the turn, each once."""
+    """The dependencies of the loop. `steering` returns messages that join the turn between its calls, each once."""
 
     stream: Stream
     calls: CallEnvironment
@@ -131,10 +131,10 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
             if progress is LoopProgress.REPEATING:
                 messages.append(await _record(said(REPETITION_WARNING), parts))
-        steered = [await _record(message, parts) for message in parts.steering()]
-        messages.extend(steered)
-        if not answer.calls and not steered:
+        else:
+            # A message that arrived meanwhile gets a turn, and with it an answer, of its own.
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
+        messages.extend([await _record(message, parts) for message in parts.steering()])
     endless = ModelFailed(Failure.UNKNOWN, f"the turn was stopped after {parts.limits.rounds} model calls")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
 

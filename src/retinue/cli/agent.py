@@ -98,7 +98,7 @@ async def ask_once(
     wanted = replace(wanted, asks=ask is not None)
     async with open_assistant(invocation, wanted) as (assistant, runtime):
         key = await assistant.session_key(question.session, question.agent)
-        inbound = Inbound(question.text, key, model=question.model)
+        inbound = Inbound(question.text, key, model=question.model, own_turn=True)
         if runtime is not None:
             outbound = await _converse(runtime, inbound, printer, ask)
         else:

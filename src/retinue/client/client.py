@@ -106,7 +106,7 @@ class Client:
                 channel=inbound.channel,
                 idempotency_key=random_uuid(),
             )
-            accepted = await self.call(messages.AGENT, said)
+            accepted = await self.call(messages.AGENT if inbound.own_turn else messages.CHAT_SEND, said)
             run = RunId(accepted.run_id)
             self._own.add(run)
             await show(Accepted(run, inbound.session, accepted.accepted_at))

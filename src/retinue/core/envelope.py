@@ -98,11 +98,18 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """The results of client tool calls of the previous turn; without a text the agent continues with them."""
     exchange: int = 0
     """The number of messages between sessions since the last message of a person, including this one."""
+    own_turn: bool = False
+    """Whether its sender waits for an answer to this message alone: it joins no other turn, and no cap drops it."""
+
+    @property
+    def chat(self) -> tuple[str, str, str, str, str | None] | None:
+        """The chat that its answer is delivered to; None if a client of the gateway or a command waits for it."""
+        return self.origin.chat if self.origin else None
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it must not share a turn with other messages, because it has settings for one turn."""
-        return bool(self.tools or self.results)
+        """Whether it must not share a turn with other messages."""
+        return self.own_turn or bool(self.tools or self.results)
 
 
 class CallSummary(Struct, frozen=True, rename="camel"):
@@ -134,6 +141,10 @@ class Outbound(Struct, frozen=True, rename="camel"):
     """Calls of client tools; the agent continues after the client has sent their results."""
     interrupted: bool = False
     """Whether it failed because the process ended during the turn."""
+    answered_with: RunId | None = None
+    """The run whose turn answered this message together with others; None if the message had its own turn."""
+    preceding: tuple[str, ...] = ()
+    """The texts of the turn before its tool calls, in order; a chat that shows no stream receives them too."""
 
 
 class Capabilities(Struct, frozen=True):

@@ -283,7 +283,7 @@ class Inbox:
         Raises `UnknownRun` if there is no such message, so that no caller waits for it forever.
         """
         row = self._one(_OUTCOME, run)
-        return None if row["result"] is None else replace(_read_result(row, run, _key_of(row)), run=run)
+        return None if row["result"] is None else outcome_for(run, _read_result(row, run, _key_of(row)))
 
     def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
         """Return undelivered results, oldest first; results for chats of channels are delivered through the outbox."""
@@ -376,6 +376,11 @@ class Inbox:
         with self._database.change() as base:
             result = encode_outbound(_failed(run, session, UNREADABLE))
             base.execute(_GIVE_UP, (result, format_moment(self._clock.now()), run))
+
+
+def outcome_for(run: RunId, outbound: Outbound) -> Outbound:
+    """Return the outcome of a message from that of its turn, which may be the turn of another message."""
+    return outbound if outbound.run == run else replace(outbound, run=run, answered_with=outbound.run)
 
 
 def _account_of(inbound: Inbound) -> str | None:

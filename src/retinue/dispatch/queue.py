@@ -156,9 +156,12 @@ def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> Q
 
 
 def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
-    """Decide which messages are above the cap, by the drop policy. Results of sub-agents are never dropped."""
+    """Decide which messages are above the cap, by the drop policy.
+
+    Results of sub-agents are never dropped, and neither are messages whose senders wait for an answer of their own.
+    """
     messages = tuple(waiting)
-    people = tuple(message for message in messages if not is_result(message))
+    people = tuple(message for message in messages if not is_result(message) and not message.inbound.own_turn)
     over = len(people) - rules.cap
     if over <= 0:
         return Capped(messages)
@@ -175,6 +178,11 @@ def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
 def is_result(message: Waiting) -> bool:
     """Return whether a message is the result of a sub-agent; it would not be sent again, so it is never dropped."""
     return message.inbound.source is Source.SUBAGENT
+
+
+def interrupts(message: Waiting) -> bool:
+    """Return whether a message stops the running turn in the mode `interrupt`."""
+    return not is_result(message) and not message.inbound.own_turn
 
 
 def _without(messages: tuple[Waiting, ...], dropped: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
@@ -294,7 +302,8 @@ def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:
         case QueueMode.COLLECT:
             return _mergeable(kept)
         case QueueMode.INTERRUPT:
-            return _mergeable(kept[::-1])[::-1]
+            chat = tuple(message for message in kept if not message.inbound.own_turn)
+            return _mergeable(chat[::-1])[::-1] if chat else kept[:1]
     assert_never(mode)
 
 
@@ -310,10 +319,10 @@ def _same_route(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
     return tuple(takewhile(lambda message: _route(message) == route, messages))
 
 
-def _route(message: Waiting) -> tuple[str, bool, Source, str | None, str]:
+def _route(message: Waiting) -> tuple[object, ...]:
     """Return what the messages of one turn must have in common: the delivery target and the rights of the turn."""
     inbound = message.inbound
-    return inbound.channel, inbound.owner, inbound.source, inbound.model, inbound.instructions
+    return inbound.channel, inbound.chat, inbound.owner, inbound.source, inbound.model, inbound.instructions
 
 
 def _stands_alone(message: Waiting) -> bool:

@@ -142,6 +142,7 @@ class VisibleEvents:
         self._new_stream = partial(VisibleStream, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
         self._stream = self._new_stream()
         self.reply = ParsedReply("")
+        self.preceding: tuple[str, ...] = ()
         self.calls: list[CallSummary] = []
 
     async def emit(self, event: TurnEvent) -> None:
@@ -171,6 +172,7 @@ class VisibleEvents:
         await self._speak(self._stream.finish())
         reply = self._stream.reply
         if reply.text or reply.media or reply.silent:
+            self.preceding += (self.reply.text,) if self.reply.text else ()
             self.reply = replace(reply, media=(*self.reply.media, *reply.media))
         self._stream = self._new_stream()
 

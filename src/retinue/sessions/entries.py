@@ -76,6 +76,8 @@ class Noted(Struct, frozen=True):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+MERGED = "retinue:merged"
+"""The kind of `Noted` for messages that were answered in the turn of another one: their `runs`, and `into` which."""
 UNANSWERED = "retinue:unanswered"
 """The kind of `Noted` for a message that no model saw, with its `text` and `why`."""
 

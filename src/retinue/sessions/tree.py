@@ -6,8 +6,19 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from retinue.core.keys import RunId
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, Usage, UserMessage, said
-from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import (
+    BESIDE,
+    MERGED,
+    Body,
+    CallStarted,
+    Compacted,
+    EntryId,
+    MessageAdded,
+    Noted,
+    TranscriptEntry,
+)
 
 
 class TranscriptTree:
@@ -30,6 +41,7 @@ class TranscriptTree:
         self._path: list[TranscriptEntry] = []
         self._started: set[str] = set()
         self._noted: dict[str, Noted] = {}
+        self._runs: set[RunId] = set()
         self._kept: list[TranscriptEntry] = []
         self._messages: list[Message] = []
         self._snapshot: tuple[Message, ...] | None = None
@@ -81,6 +93,10 @@ class TranscriptTree:
         """The ids of the started tool calls in the messages that the model reads."""
         return frozenset(self._started)
 
+    def has_run(self, run: RunId) -> bool:
+        """Return whether the loaded entries contain a message of a run, or one that was merged into another run."""
+        return run in self._runs
+
     def last_noted(self, kind: str) -> Noted | None:
         """Return the last note of a kind on the active branch."""
         return self._noted.get(kind)
@@ -97,6 +113,11 @@ class TranscriptTree:
         continues = parent == self.leaf
         self._entries[entry.id] = entry
         self._parents[entry.id] = parent
+        match entry.body:
+            case MessageAdded(_, run) if run is not None:
+                self._runs.add(run)
+            case Noted(kind, {"runs": [*runs]}) if kind == MERGED:
+                self._runs.update(map(RunId, runs))
         if isinstance(entry.body, MessageAdded) and entry.body.source in BESIDE:
             return
         if continues:

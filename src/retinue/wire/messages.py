@@ -93,7 +93,12 @@ class Confirm(Params, frozen=True):
 
 
 AGENT = Method(
-    "agent", Scope.WRITE, Say, Acknowledged, "Send a message to an agent; it is on disk before this returns.", True
+    "agent",
+    Scope.WRITE,
+    Say,
+    Acknowledged,
+    "Send a message to an agent; it is on disk before this returns, and has a turn of its own.",
+    True,
 )
 AGENT_WAIT = Method("agent.wait", Scope.READ, Wait, Waited, "Wait for the answer to a message.")
 AGENT_MISSED = Method("agent.missed", Scope.READ, OfSession, MissedAnswers, "List answers that were not confirmed.")
@@ -103,7 +108,8 @@ CHAT_SEND = Method(
     Scope.WRITE,
     Say,
     Acknowledged,
-    "The same as `agent`; it first subscribes this connection to the session's events.",
+    "Send a message to a chat: by the session's queue mode it may join the running turn. First, this connection is "
+    "subscribed to the session's events.",
     True,
 )
 CHAT_ABORT = Method("chat.abort", Scope.WRITE, OfSession, Stopped, "Stop the running turn of a session.", True)

@@ -39,6 +39,10 @@ def require_channel(principal: Principal, channel: str) -> None:
 
 @registry.implements(wire.AGENT)
 async def submit(call: Call, params: wire.Say) -> wire.Acknowledged:
+    return await _accept(call, params, own_turn=True)
+
+
+async def _accept(call: Call, params: wire.Say, *, own_turn: bool) -> wire.Acknowledged:
     session = call.session(params.session_key, params.agent)
     require_channel(call.principal, params.channel)
     require_command_scope(call.principal, params.message)
@@ -50,6 +54,7 @@ async def submit(call: Call, params: wire.Say) -> wire.Acknowledged:
         owner=call.principal.is_owner,
         channel=params.channel,
         model=params.model,
+        own_turn=own_turn,
     )
     # The token is part of the key, so that one token cannot read the run of another.
     key = f"{call.principal.token_id}:{params.idempotency_key}"
@@ -69,7 +74,7 @@ async def send(call: Call, params: wire.Say) -> wire.Acknowledged:
         if stream not in call.connection.streams:
             call.connection.require_room(stream)
             call.connection.follow(stream)
-    return await submit(call, params)
+    return await _accept(call, params, own_turn=False)
 
 
 @registry.implements(wire.AGENT_WAIT)

@@ -34,6 +34,9 @@ SESSION_HEADER = "x-retinue-session-key"
 RUN_HEADER = "x-retinue-run-id"
 MODEL_HEADER = "x-retinue-model"
 IDEMPOTENCY_HEADER = "idempotency-key"
+QUEUE_HEADER = "x-retinue-queue"
+BY_SESSION = "session"
+"""The value of `QUEUE_HEADER` with which a request may join a running turn, by the session's queue mode."""
 CHANNEL = "openai"
 RESPONSE_PREFIX = "resp_"
 MAX_HEADER_CHARS = 500
@@ -84,6 +87,7 @@ async def submit(
         instructions=conversation.instructions,
         tools=check_tools(wanted.tools, has_tool),
         results=step.results,
+        own_turn=_read_header(request, QUEUE_HEADER) != BY_SESSION,
     )
     stream = RunStream.begin(gateway, session.key)
     try:

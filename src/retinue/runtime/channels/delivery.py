@@ -19,7 +19,7 @@ from retinue.channels.http import NAME as HTTP
 from retinue.channels.http import HttpChannel
 from retinue.config.sections.agents import AgentDefaults
 from retinue.config.sections.routing import ChannelSettings
-from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage
+from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage, Source
 from retinue.core.errors import RetinueError
 from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
@@ -105,10 +105,19 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
         root = sessions.agent(outbound.session.agent).workspace.root
         attachments, lost = attach_media(root, outbound.media, max_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
-    if text and config.messages.response_prefix:
-        text = f"{config.messages.response_prefix} {text}"
+    prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
     reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
-    return make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
+    preceding = outbound.preceding if inbound.source is Source.CHAT else ()
+    earlier = [
+        message
+        for number, said in enumerate(preceding)
+        for message in make_outgoing(
+            f"{outbound.run}:preceding:{number}", origin, f"{prefix}{said}", able, answer=outbound
+        )
+    ]
+    text = f"{prefix}{text}" if text else ""
+    last = make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
+    return (*earlier, *last)
 
 
 def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> OutgoingMessage:

@@ -20,8 +20,8 @@ from retinue.core.envelope import Outbound
 from retinue.core.errors import RetinueError, StorageError, first_cause
 from retinue.core.events import Emit, TurnStatus
 from retinue.core.keys import RunId
-from retinue.dispatch.inbox import Claimed, Inbox, Waiting
-from retinue.dispatch.queue import QueueMode, Wait, is_result, merge, next_batch, refusal
+from retinue.dispatch.inbox import Claimed, Inbox, Waiting, outcome_for
+from retinue.dispatch.queue import QueueMode, Wait, interrupts, merge, next_batch, refusal
 from retinue.runtime.turns.recovery import RunState
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.security.untrusted_text import literal
@@ -88,6 +88,12 @@ class SessionServer:
         self._drop(batch.refused, refusal(rules))
         if not batch.runs:
             return True
+        begun = next(
+            (message for message in batch.answered if self._runner.has_begun(message.run, message.accepted_at)), None
+        )
+        if begun is not None:
+            self._inbox.claim(self._runner.key, (begun.run,), begun.run)
+            return True  # It is finished like a turn of a dead process.
         inbound = merge(batch)
         audience = await find_audience(
             batch.runs, f"First, a message that was left waiting: {literal(inbound.text, 80)}"
@@ -97,7 +103,7 @@ class SessionServer:
             self._lease.was_asked_to_stop()  # A stop request from before this turn was meant for the previous one.
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_asked)
-                if rules.mode is QueueMode.INTERRUPT:
+                if rules.mode is QueueMode.INTERRUPT and not inbound.own_turn:
                     tasks.start_soon(self._stop_for_newer)
                 outbound = await self._runner.answer(inbound, batch.into, batch.runs[:-1], audience.show, audience.ask)
                 tasks.cancel_scope.cancel()
@@ -108,7 +114,17 @@ class SessionServer:
         """Requeue messages that dead processes had claimed and not begun; return the turns that must be finished."""
         left = self._inbox.abandoned(self._runner.key)
         states = {item.message.run: self._runner.recall(item.message.run) for item in left}
-        unbegun = [item.message for item in left if states[item.message.run] is RunState.NOTHING]
+        # Earlier versions took messages into a turn that had already answered; the model has not answered those.
+        unbegun = [
+            item.message
+            for item in left
+            if states[item.message.run] is RunState.NOTHING
+            or (
+                item.message.run != item.into
+                and states[item.message.run] is RunState.OPEN
+                and states.get(item.into) is RunState.ANSWERED
+            )
+        ]
         if unbegun:
             self._inbox.requeue(message.run for message in unbegun)
             poisonous = [message for message in unbegun if message.attempts >= MAX_ATTEMPTS]
@@ -133,7 +149,7 @@ class SessionServer:
     def _finish(self, run: RunId, outbound: Outbound) -> None:
         """Store the outcome of a turn and pass it on; if the message had already ended, its stored outcome counts."""
         ended = self._inbox.finish(run, outbound)
-        outcomes = {each: replace(outbound, run=each) for each in ended}
+        outcomes = {each: outcome_for(each, outbound) for each in ended}
         if run not in outcomes:
             stored = self._inbox.outcome(run)
             outcomes.update({run: stored} if stored is not None else {})
@@ -169,5 +185,5 @@ class SessionServer:
 
     async def _stop_for_newer(self) -> None:
         """Stop the running turn when a newer message arrives; a turn in preparation is stopped once it runs."""
-        while all(map(is_result, self._inbox.waiting(self._runner.key))) or not self._runner.stop():  # noqa: ASYNC110
+        while not any(map(interrupts, self._inbox.waiting(self._runner.key))) or not self._runner.stop():  # noqa: ASYNC110
             await anyio.sleep(INTERRUPT_POLL_SECONDS)

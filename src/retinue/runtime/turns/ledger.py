@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import Message, ToolCall
-from retinue.sessions.entries import CallStarted, MessageAdded
+from retinue.sessions.entries import MERGED, CallStarted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript
 
 
@@ -26,6 +26,8 @@ class TranscriptLedger(Struct, frozen=True):
     async def record(self, message: Message) -> None:
         run = self.merged.pop(id(message), self.run)
         self.transcript.append(MessageAdded(message, run, self.source))
+        if run != self.run:  # After the message: without it, the message must not count as part of this turn.
+            self.transcript.append(Noted(MERGED, {"runs": [run], "into": self.run}))
 
     async def started(self, call: ToolCall) -> None:
         arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)

@@ -77,8 +77,10 @@ class TurnPermissions(Struct, frozen=True):
             self.parts.home.audit.record(ELEVATED, self.who, {**details, "level": self.elevated})
 
     def admit(self, other: Inbound) -> bool:
-        """Return whether another message may join the turn: its sender must have exactly these permissions."""
+        """Return whether another message may join the turn: same chat, and a sender with exactly these permissions."""
         if other.stands_alone or self.inbound.stands_alone or other.instructions != self.inbound.instructions:
+            return False
+        if other.chat != self.inbound.chat:  # the answer is delivered only to the chat of the turn
             return False
         theirs = permissions_of(self.parts, self.key, other)
         return theirs.inbound.owner == self.inbound.owner and theirs.elevated is self.elevated
@@ -173,6 +175,6 @@ def _format_elevation(level: Elevation, *, sandboxed: bool) -> str:
         case Elevation.ASK:
             effect = "commands run outside the sandbox, and each needs approval"
         case Elevation.FULL:
-            effect = "commands run outside the sandboxwithout approval"
+            effect = "commands run outside the sandbox without approval"
     note = "" if sandboxed or level is Elevation.OFF else " This conversation is not sandboxed."
     return f"Elevated mode is {level}: {effect}.{note}"

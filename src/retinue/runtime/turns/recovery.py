@@ -10,12 +10,10 @@ from msgspec import Struct
 
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
-from retinue.sessions.entries import BESIDE, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import BESIDE, MERGED, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import decode_line
 from retinue.sessions.jsonl.lines import read_forward
 from retinue.sessions.store import SessionStore
-
-MERGED = "retinue:merged"
 
 _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
 """Stop reasons with which a model finished its answer; such a turn was complete."""
@@ -61,18 +59,17 @@ def find_run(store: SessionStore, key: SessionKey, run: RunId) -> RecordedRun:
 
 def _search(entries: Iterable[TranscriptEntry], run: RunId) -> RecordedRun:
     said = answered = False
-    merged_into: RunId | None = None
+    turn = run
+    """The run under which the turn's answers are recorded; another one if the message was merged into its turn."""
     answers: list[AssistantMessage] = []
     for entry in entries:
         match entry.body:
             case Noted(kind, {"runs": [*runs], "into": str(into)}) if kind == MERGED and run in runs:
-                merged_into = RunId(into)
-            case MessageAdded(UserMessage(), of):
-                said = said or (of is not None and of in (run, merged_into))
-                answered = False  # Another message followed the answer, and the turn continued.
-            case MessageAdded(ToolResult(), of) if of == run:
+                turn = RunId(into)
+            case MessageAdded(UserMessage() | ToolResult(), of) if of in (run, turn):
                 said = True  # Returned tool results start a turn too.
-            case MessageAdded(AssistantMessage() as answer, of, source) if of == run and source not in BESIDE:
+                answered = False
+            case MessageAdded(AssistantMessage() as answer, of, source) if of == turn and source not in BESIDE:
                 answers.append(answer)
                 answered = answer.stop in _ANSWERS and not answer.calls
     state = RunState.ANSWERED if answered else RunState.OPEN if said else RunState.NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,9 +39,9 @@ from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_lo
 from retinue.runtime.turns.permissions import permissions_of, run_past_model
 from retinue.runtime.turns.plan import Planner, TurnContext, TurnPlan, local_time
 from retinue.runtime.turns.prompt_history import PromptHistory
-from retinue.runtime.turns.recovery import MERGED, RunState, find_run
+from retinue.runtime.turns.recovery import RunState, find_run
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
-from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
+from retinue.sessions.entries import MERGED, UNANSWERED, MessageAdded, Noted
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -216,12 +216,26 @@ class SessionRunner:
             voice=reply.voice,
             silent=reply.silent,
             handed=finished.handed,
+            preceding=events.preceding,
         )
         return (await agent.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
 
     def recall(self, run: RunId) -> RunState:
         """Return what the transcripts contain of a run."""
         return find_run(self.parts.store, self.key, run).state
+
+    def has_begun(self, run: RunId, accepted_at: datetime) -> bool:
+        """Return whether the transcripts contain a message that still waits in the inbox.
+
+        They do if a power failure undid the last changes of the database. The newest entries suffice: only they can be
+        newer than the database. An archived session is searched if the message was accepted before the current one.
+        """
+        if self.parts.store.peek(self.key) is None:
+            return False
+        transcript = self.parts.store.open(self.key)
+        header = transcript.header
+        is_older = header is not None and accepted_at < header.timestamp
+        return (is_older or transcript.tree.has_run(run)) and self.recall(run) is not RunState.NOTHING
 
     def reread(self, run: RunId) -> Outbound:
         """Return the outcome of a run from the transcripts: its answer, or that it was archived without one."""
