@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retinue.gateway import event_hub as module
 from retinue.gateway.event_hub import EventHub
-from retinue.wire.events import SessionsChanged
+from retinue.wire.frames import SessionsChanged
 
 
 class Ear:

@@ -21,7 +21,7 @@ from retinue.gateway.auth.pairing import MAX_PER_ADDRESS, MAX_REQUESTS, REQUEST_
 from retinue.gateway.auth.tokens import TokenStore
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.testing.clock import FrozenClock
-from retinue.wire.events import PairingRequested
+from retinue.wire.frames import PairingRequested
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, gateway_process, open_hall, raw_socket
 

@@ -28,8 +28,7 @@ from retinue.core.messages import (
     Usage,
 )
 from retinue.wire import codec
-from retinue.wire.events import EVENTS, TurnPayload
-from retinue.wire.frames import Connect, Event, Failure, Hello, Request, Response, Wire
+from retinue.wire.frames import EVENTS, Connect, Event, Failure, Hello, Request, Response, TurnPayload, Wire
 from retinue.wire.messages import Waited
 from retinue.wire.methods import METHODS
 from tests.wire.strategies import values_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from retinue.gateway.auth.tokens import TokenRecord, TokenStore
     from retinue.storage.database import Database
     from retinue.storage.home_paths import HomePaths
-    from retinue.wire.events import PairingRequested
+    from retinue.wire.frames import PairingRequested
     from retinue.wire.protocol import Scope
 
 SCOPES = ("read", "write", "approve", "pair", "admin")

@@ -22,8 +22,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.wire import approvals, codec, messages, sessions
-from retinue.wire.events import TurnPayload
-from retinue.wire.frames import Event, Hello, Method, Params, Wire
+from retinue.wire.frames import Event, Hello, Method, Params, TurnPayload, Wire
 from retinue.wire.protocol import ErrorCode
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,17 @@ from retinue import __version__
 from retinue.core.clock import random_id
 from retinue.core.errors import RetinueError, UsageError
 from retinue.wire import codec
-from retinue.wire.events import PairingRequested
-from retinue.wire.frames import ClientFacts, Connect, Credentials, Event, Failure, Hello, Request, Response
+from retinue.wire.frames import (
+    ClientFacts,
+    Connect,
+    Credentials,
+    Event,
+    Failure,
+    Hello,
+    PairingRequested,
+    Request,
+    Response,
+)
 from retinue.wire.protocol import MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
 
 log = logging.getLogger(__name__)

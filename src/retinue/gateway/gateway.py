@@ -25,7 +25,7 @@ from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.tools.approvals.store import Approval
-from retinue.wire.events import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload
+from retinue.wire.frames import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from retinue.runtime.home import Home, load_home
 from retinue.runtime.open import ReplacedServices, Runtime, swap_configuration
 from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire import codec
-from retinue.wire.events import ConfigChanged
+from retinue.wire.frames import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM
 from retinue.wire.system import Changed
 from retinue.workspace.state import TRUST_FILE as TRUSTED

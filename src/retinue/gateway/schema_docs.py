@@ -14,8 +14,7 @@ from retinue import __version__
 from retinue.gateway.app import list_endpoints
 from retinue.gateway.endpoint import OPENAI_PROBLEM, OPENAI_TAGS, RouteEndpoint
 from retinue.wire import codec
-from retinue.wire.events import EVENTS
-from retinue.wire.frames import Connect, Event, Failure, Hello, Request, Response
+from retinue.wire.frames import EVENTS, Connect, Event, Failure, Hello, Request, Response
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import PROTOCOL, SOCKET_PATH, Scope
 

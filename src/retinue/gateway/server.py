@@ -38,7 +38,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
-from retinue.wire.events import Shutdown
+from retinue.wire.frames import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MAX_FRAME_BYTES, TICK_SECONDS, CloseCode
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,17 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import MethodBinding, call_method
 from retinue.gateway.transport import ABORT
 from retinue.wire import codec
-from retinue.wire.events import PairingRequested
-from retinue.wire.frames import ClientFacts, Connect, Credentials, Failure, Hello, Policy, RequestFrame, Wire
+from retinue.wire.frames import (
+    ClientFacts,
+    Connect,
+    Credentials,
+    Failure,
+    Hello,
+    PairingRequested,
+    Policy,
+    RequestFrame,
+    Wire,
+)
 from retinue.wire.protocol import (
     CONNECT_SECONDS,
     GATEWAY_STREAM,

@@ -24,8 +24,7 @@ from retinue.sessions.export import export_json
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.sessions.transcript import read_whole
 from retinue.wire import sessions as wire
-from retinue.wire.events import SessionsChanged
-from retinue.wire.frames import Done
+from retinue.wire.frames import Done, SessionsChanged
 from retinue.wire.messages import OfSession
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
 

@@ -13,16 +13,19 @@ from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
 from retinue.gateway.endpoint import error_body, to_json
 from retinue.gateway.errors import BadField, RequestRefused, explain_failure
-from retinue.gateway.openai_api.conversation import ClientConversation, make_tool, read_arguments, write_arguments
-from retinue.gateway.openai_api.run_stream import RunResult, RunStream
-from retinue.gateway.openai_api.schemas import (
+from retinue.gateway.openai_api.requests import (
     ChatMessage,
     ChatRequest,
+    ClientConversation,
+    make_tool,
     offers_tools,
+    read_arguments,
     read_content,
     read_text,
     refuse_format,
+    write_arguments,
 )
+from retinue.gateway.openai_api.run_stream import RunResult, RunStream
 from retinue.wire.protocol import ErrorCode
 
 KEEP_ALIVE = ": still working\n\n"

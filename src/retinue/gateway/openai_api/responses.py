@@ -16,16 +16,19 @@ from retinue.core.model import ToolSpec
 from retinue.gateway.endpoint import error_body, to_json
 from retinue.gateway.errors import BadField, explain_failure
 from retinue.gateway.openai_api.chat import KEEP_ALIVE, SpokenText, refuse_failed
-from retinue.gateway.openai_api.conversation import ClientConversation, make_tool, read_arguments, write_arguments
-from retinue.gateway.openai_api.run_stream import RunResult, RunStream
-from retinue.gateway.openai_api.schemas import (
+from retinue.gateway.openai_api.requests import (
+    ClientConversation,
     ResponseItem,
     ResponseRequest,
+    make_tool,
     offers_tools,
+    read_arguments,
     read_content,
     read_text,
     refuse_format,
+    write_arguments,
 )
+from retinue.gateway.openai_api.run_stream import RunResult, RunStream
 from retinue.gateway.openai_api.submit import RESPONSE_PREFIX
 
 _INCOMPLETE = {StopReason.LENGTH: "max_output_tokens", StopReason.REFUSED: "content_filter"}

@@ -14,8 +14,8 @@ from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_d
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import chat, responses
+from retinue.gateway.openai_api.requests import ChatRequest, EmbeddingRequest, ResponseRequest
 from retinue.gateway.openai_api.run_stream import EventStream, RunStream
-from retinue.gateway.openai_api.schemas import ChatRequest, EmbeddingRequest, ResponseRequest
 from retinue.gateway.openai_api.submit import (
     PRODUCT,
     AgentRequest,

@@ -19,7 +19,7 @@ from retinue.core.messages import StopReason
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Gateway
 from retinue.wire import codec
-from retinue.wire.events import TurnPayload
+from retinue.wire.frames import TurnPayload
 from retinue.wire.protocol import ErrorCode
 
 MAX_QUEUED_CHARS = 4 * 1024 * 1024

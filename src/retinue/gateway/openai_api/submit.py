@@ -21,7 +21,7 @@ from retinue.gateway.endpoint import principal_of
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.messages import require_command_scope
-from retinue.gateway.openai_api.conversation import ClientConversation, ConversationStep, check_tools
+from retinue.gateway.openai_api.requests import ClientConversation, ConversationStep, check_tools
 from retinue.gateway.openai_api.run_stream import RunStream
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded

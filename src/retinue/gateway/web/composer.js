@@ -2,7 +2,7 @@
 
 import { byId, make } from "./dom.js";
 
-const MOST_OFFERED = 8;
+const MAX_OFFERED = 8;
 
 /** `send(text)` sends a message, `stop()` stops the running turn. */
 export class Composer {
@@ -59,7 +59,7 @@ export class Composer {
     const typed = /^\/([\w-]*)$/.exec(this.#field.value);
     const begun = typed?.[1].toLowerCase();
     const fitting = this.#commands.filter((name) => name.startsWith(begun) && name !== begun);
-    this.#offered = typed ? fitting.slice(0, MOST_OFFERED) : [];
+    this.#offered = typed ? fitting.slice(0, MAX_OFFERED) : [];
     this.#chosen = 0;
     this.#draw();
   }

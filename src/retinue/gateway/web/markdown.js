@@ -3,10 +3,10 @@
 
 import { make } from "./dom.js";
 
-const MOST_CHARACTERS = 200_000;
+const MAX_CHARACTERS = 200_000;
 const DEEPEST = 6;
-const MOST_OPEN = 48;
-const LONGEST_ADDRESS = 2_000;
+const MAX_OPEN = 48;
+const MAX_ADDRESS_LENGTH = 2_000;
 const SCHEMES = new Set(["http:", "https:", "mailto:"]);
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([\w+#.-]{0,40})/;
@@ -21,13 +21,13 @@ const WORD = /[\p{L}\p{N}]/u;
 
 /** Render a text as block elements. */
 export function renderMarkdown(text) {
-  if (text.length > MOST_CHARACTERS) return [make("p", { class: "plain" }, text)];
+  if (text.length > MAX_CHARACTERS) return [make("p", { class: "plain" }, text)];
   return renderBlocks(text.replace(/\r\n?/g, "\n").split("\n"), 0);
 }
 
 /** The URL of a link if it is allowed; otherwise null. */
 export function safeAddress(text) {
-  if (text.length > LONGEST_ADDRESS) return null;
+  if (text.length > MAX_ADDRESS_LENGTH) return null;
   try {
     const url = new URL(text);
     return SCHEMES.has(url.protocol) ? url.href : null;
@@ -300,7 +300,7 @@ class Inline {
 
   #remember(opener) {
     this.#open.push(opener);
-    if (this.#open.length > MOST_OPEN) this.#open.shift();
+    if (this.#open.length > MAX_OPEN) this.#open.shift();
   }
 
   /** Close the elements that earlier marks opened; returns the number of unused marks. */
@@ -355,7 +355,7 @@ function matchBrackets(text) {
 /** The URL in `(url "title")`, starting after the parenthesis. */
 function readTarget(text, from) {
   let depth = 0;
-  for (let at = from; at < text.length && at - from <= LONGEST_ADDRESS; at += 1) {
+  for (let at = from; at < text.length && at - from <= MAX_ADDRESS_LENGTH; at += 1) {
     const character = text[at];
     if (character === "\n") return null;
     if (character === "(") depth += 1;

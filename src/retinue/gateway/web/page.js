@@ -12,7 +12,7 @@ import { OWN_PREFIX, SessionPane, sessionName } from "./sessions.js";
 
 const SESSION = "retinue.session";
 const HISTORY = 200;
-const MOST_READ_OUT = 1_000;
+const MAX_READ_OUT = 1_000;
 const SETTLE = 150;
 const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The previous conversation was archived, and a new one was started.";
@@ -303,7 +303,7 @@ class Page {
 
   #finished(runs, { own, isCommand, text }) {
     const sent = this.#outbox.ended(runs);
-    this.#announce(`${this.#who().name}: ${text.slice(0, MOST_READ_OUT)}`);
+    this.#announce(`${this.#who().name}: ${text.slice(0, MAX_READ_OUT)}`);
     this.#attempting(async () => {
       if (isCommand) {
         this.#lastCommand = text;

@@ -3,7 +3,7 @@
 import { make, reveal, shorten } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
 
-const MOST_SHOWN = 100_000;
+const MAX_SHOWN = 100_000;
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TELLING = ["command", "path", "file_path", "query", "url", "name", "message"];
 const VERDICTS = { "allow-once": "Allowed once", "allow-always": "Always allowed", deny: "Denied" };
@@ -77,8 +77,8 @@ class Fold {
 }
 
 function preformatted(title, text, label) {
-  const rest = text.length - MOST_SHOWN;
-  const shown = rest > 0 ? `${text.slice(0, MOST_SHOWN)}\n… ${rest} more characters` : text;
+  const rest = text.length - MAX_SHOWN;
+  const shown = rest > 0 ? `${text.slice(0, MAX_SHOWN)}\n… ${rest} more characters` : text;
   return [make("h3", {}, title), make("pre", { tabindex: "0", role: "group", "aria-label": label }, reveal(shown))];
 }
 
@@ -104,7 +104,7 @@ class ToolCall {
   }
 
   progress(text) {
-    this.#progress = `${this.#progress}${text}\n`.slice(-MOST_SHOWN);
+    this.#progress = `${this.#progress}${text}\n`.slice(-MAX_SHOWN);
     this.fold.refresh();
   }
 
