@@ -36,7 +36,7 @@ PATIENCE_MS = 60_000
 
 @dataclass
 class Notebook:
-    """A rule_store that keeps what it is told."""
+    """A rule store that records the patterns that were added."""
 
     page: CommandRules = field(default_factory=CommandRules)
     uses: list[tuple[str, str]] = field(default_factory=list)

@@ -178,9 +178,9 @@ def _read(fields: dict[str, Any]) -> JobFields:
 
 
 def _zone(home: Home) -> str:
-    from retinue.runtime.automation.jobs import zone_of
+    from retinue.runtime.agents.prompting import default_timezone
 
-    return zone_of(home)
+    return default_timezone(home)
 
 
 def _show_job(invocation: Invocation, job: Job, what: str) -> None:

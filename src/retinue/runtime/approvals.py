@@ -107,10 +107,6 @@ class Rule(Struct, frozen=True):
         return f"{self.id or '—':<6} {self.pattern}  ({self.agent}, {self.source}{added}; {used})"
 
 
-def _no_bins(agent: AgentId) -> frozenset[str]:
-    return frozenset()
-
-
 class ConfiguredAllowRules:
     """The rules of all agents of a home; satisfies `CommandRuleStore`."""
 
@@ -119,7 +115,7 @@ class ConfiguredAllowRules:
         self._database = database
         self._audit = audit
         self._clock = clock
-        self._skill_bins: Callable[[AgentId], frozenset[str]] = _no_bins
+        self._skill_bins: Callable[[AgentId], frozenset[str]] = lambda agent: frozenset()
         self._sections = cache(self._read_sections)
         self._configured = cache(self._read_configured)
 
@@ -143,7 +139,7 @@ class ConfiguredAllowRules:
 
     def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Record that a pattern allowed a command; if that cannot be stored, the command runs nevertheless."""
-        values = (agent, str(pattern), format_moment(self._clock.now()), _kept(command))
+        values = (agent, str(pattern), format_moment(self._clock.now()), _shorten_command(command))
         try:
             with self._database.change() as base:
                 base.execute(_USED, values)
@@ -199,7 +195,7 @@ class ConfiguredAllowRules:
             code = generate_code()
             while base.execute(_HAS, (code,)).fetchone() is not None:
                 code = generate_code(len(code) + 1)
-            values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _kept(command))
+            values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _shorten_command(command))
             if base.execute(_ADD, values).rowcount == 1:
                 details = {"agent": agent, "pattern": str(pattern), "id": code}
                 self._audit.record("rule_added", by, details)
@@ -275,7 +271,7 @@ def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
             log.warning("a command pattern is ignored: %s", error)
 
 
-def _kept(command: str) -> str:
+def _shorten_command(command: str) -> str:
     return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:MAX_COMMAND_CHARS]
 
 

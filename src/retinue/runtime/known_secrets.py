@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,8 +21,8 @@ from retinue.security.redaction import Redact, Redactor, redact_data, texts_in_d
 from retinue.security.secret_sources import read_secret_file
 from retinue.security.secrets import EnvSecret, FileSecret
 
-SHORTEST_GUESS = 8
-_LONGEST_WORD = 16
+MIN_SECRET_CHARS = 8
+MAX_WORD_CHARS = 16
 _SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|PASSWD|PWD|SECRET|CREDENTIALS?|PAT|AUTH|COOKIE|PASSPHRASE)$|PASSWORD$|APIKEY$|_KEY_",
     re.IGNORECASE,
@@ -40,23 +41,19 @@ def known_secrets(
     their first use.
     """
     for name, value in environment.items():
-        yield from _secrets_of_variable(name, value)
+        if _SECRET_VARIABLE.search(name) and _is_telling(value):
+            yield value
+        yield from _secrets_of_url(value)
     yield from _secrets_in(config, environment, ())
     for folder in agent_dirs:
         for profile in ProfileFile(folder).profiles():
             yield from _secrets_in(profile.secret, environment, ("apiKey",))
 
 
-def _secrets_of_variable(name: str, value: str) -> Iterator[str]:
-    if _SECRET_VARIABLE.search(name) and _is_telling(value):
-        yield value
-    yield from _secrets_of_url(value)
-
-
 def _is_telling(value: str) -> bool:
     """Return whether a value can be a secret: hiding `production` or a path would remove ordinary text."""
-    is_word = value.isalpha() and len(value) < _LONGEST_WORD
-    return len(value) >= SHORTEST_GUESS and not is_word and not value.startswith(("/", "~/", "./"))
+    is_word = value.isalpha() and len(value) < MAX_WORD_CHARS
+    return len(value) >= MIN_SECRET_CHARS and not is_word and not value.startswith(("/", "~/", "./"))
 
 
 def _secrets_of_url(text: str) -> Iterator[str]:
@@ -122,7 +119,7 @@ def without_secrets(request: ModelRequest, redactor: Redactor) -> ModelRequest:
     hide = redactor.hide_exact
     stable, session = hide(request.stable), hide(request.session)
     messages = tuple(_hide_message(message, hide) for message in request.messages)
-    unchanged = all(map(_is_same, messages, request.messages))
+    unchanged = all(map(operator.is_, messages, request.messages))
     if unchanged and (stable, session) == (request.stable, request.session):
         return request
     return replace(request, stable=stable, session=session, messages=messages)
@@ -142,10 +139,6 @@ def _words_of(request: ModelRequest) -> Iterator[str]:
                 yield from texts_in_data(part.arguments)
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
-
-
 def _hide_message(message: Message, hide: Redact) -> Message:
     match message:
         case UserMessage():
@@ -163,7 +156,7 @@ def _hide_message(message: Message, hide: Redact) -> Message:
 
 def _hide_parts(content: tuple[P, ...], hide: Redact) -> tuple[P, ...]:
     parts = tuple(_hide_part(part, hide) for part in content)
-    return content if all(map(_is_same, parts, content)) else parts
+    return content if all(map(operator.is_, parts, content)) else parts
 
 
 def _hide_part(part: P, hide: Redact) -> P:

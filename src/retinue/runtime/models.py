@@ -18,7 +18,7 @@ from retinue.providers.adapt_request import RequestOptions
 from retinue.providers.credential_pool import AuthRules, CredentialPool
 from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback, Sleep
 from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
-from retinue.providers.registry import ADAPTERS, Providers
+from retinue.providers.registry import Providers
 from retinue.providers.vendors import find_vendor
 from retinue.runtime.home import Home
 from retinue.runtime.known_secrets import without_secrets
@@ -156,6 +156,12 @@ class ModelAccess(Struct, eq=False):
         return dict.fromkeys((*stored, *(r.provider for r in self.credentials.listed())))
 
 
+def make_providers(home: Home, secrets: Secrets) -> Providers:
+    """Return the providers of a home with the registered adapters."""
+    adapters = {api: factory.make.target for api, factory in home.registry.providers.items()}
+    return Providers(home.config.models, secrets, home.paths.models, adapters)
+
+
 def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
     """Return the models of an agent; the main agent's credentials are its fallback."""
     settings = home.config.agents.resolve(agent)
@@ -181,9 +187,7 @@ class Trial(Struct, frozen=True):
 def make_access(home: Home, agent: AgentId) -> ModelAccess:
     """Return an agent's models without opening its workspace, sessions or tools."""
     secrets = Secrets(home.environment, home.redactor)
-    registered = {api: factory.make.target for api, factory in home.registry.providers.items()}
-    providers = Providers(home.config.models, secrets, home.paths.models, {**ADAPTERS, **registered})
-    return open_model_access(home, agent, providers, secrets)
+    return open_model_access(home, agent, make_providers(home, secrets), secrets)
 
 
 @asynccontextmanager

@@ -27,20 +27,19 @@ from retinue.core.model import ToolSpec
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
-from retinue.providers.registry import Providers
 from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import AgentPrompt
-from retinue.runtime.agents.tools import HomeTools, make_tools
+from retinue.runtime.agents.tools import HomeTools
 from retinue.runtime.agents.workspace import open_workspace
 from retinue.runtime.approvals import Permissions, open_permissions
 from retinue.runtime.automation.hooks import attach_bundled, open_bus
-from retinue.runtime.channels.routing import reachable
 from retinue.runtime.commands.session_api import carry_out, choose_display, list_commands, make_greeting
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
-from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
+from retinue.runtime.models import make_providers
+from retinue.runtime.session_services import make_home_tools
 from retinue.runtime.telemetry.tracing import open_tracer
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.runtime.turns.sessions import Sessions
@@ -123,8 +122,8 @@ class Runtime(Sessions):
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
         self.services.approvals.prune(home.clock.now() - APPROVALS_KEPT)
-        for kept, why in make_sandboxes(home).prune(agent):
-            log.info("removed the sandbox %s: %s", kept.name, why)
+        for sandbox, why in make_sandboxes(home).prune(agent):
+            log.info("removed the sandbox %s: %s", sandbox.name, why)
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]:
         """Return the undelivered answers of a session."""
@@ -147,11 +146,10 @@ class Runtime(Sessions):
 def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -> HomeServices:
     """Make the services of one configuration."""
     secrets = Secrets(home.environment, home.redactor)
-    adapters = {api: factory.make.target for api, factory in home.registry.providers.items()}
     return HomeServices(
         home=home,
         secrets=secrets,
-        providers=Providers(home.config.models, secrets, home.paths.models, adapters),
+        providers=make_providers(home, secrets),
         bus=open_bus(home),
         memories=MemoryPool(runtime.services.database),
         permissions=permissions,
@@ -160,13 +158,14 @@ def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -
 
 
 def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions) -> HomeTools:
-    services = HomeSessionServices(
+    return make_home_tools(
+        home,
         lambda: runtime.dispatcher,
-        reaches_channels=bool(reachable(home.config)),
+        runtime.services.commands,
+        secrets,
+        permissions.rule_store,
         controls_gateway=runtime.gateway is not None,
     )
-    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rule_store)
-    return make_tools(home, parts)
 
 
 def attach_gateway(runtime: Runtime, gateway: GatewayControl) -> None:
@@ -204,12 +203,17 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
         await stack.enter_async_context(commands)
         database = Database(home.paths.path / "state.sqlite", durable=home.durable, newer="aside")
         stack.callback(database.close)
+        job_database = database
+        if home.job_database != database.path:
+            job_database = stack.enter_context(
+                closing(Database(home.job_database, durable=home.durable, newer="aside"))
+            )
         permissions = stack.enter_context(open_permissions(home, database))
         defaults = home.config.agents.defaults
         secrets = Secrets(home.environment, home.redactor)
         services = Services(
             database=database,
-            job_database=_open_job_database(home, database, stack),
+            job_database=job_database,
             inbox=Inbox(database, home.clock, hide=home.redactor.hide_exact),
             outbox=Outbox(database, home.clock),
             lanes=Lanes(
@@ -232,12 +236,6 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
                 gc.freeze()
                 gc.enable()
             yield runtime
-
-
-def _open_job_database(home: Home, database: Database, stack: AsyncExitStack) -> Database:
-    if home.job_database == database.path:
-        return database
-    return stack.enter_context(closing(Database(home.job_database, durable=home.durable, newer="aside")))
 
 
 @asynccontextmanager

@@ -9,7 +9,9 @@ from retinue.core.clock import clock_style, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.agents.confinement import make_sandboxes
-from retinue.runtime.agents.prompting import machine_timezone
+from retinue.runtime.agents.prompting import default_timezone
+from retinue.runtime.agents.tools import HomeTools
+from retinue.runtime.channels.routing import reachable
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
@@ -17,10 +19,11 @@ from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.cron import JobService
 from retinue.toolkit.memory import MemoryAccess
-from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
+from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.sessions import SessionAccess
 from retinue.tools.shell.allowlist import CommandRuleStore
+from retinue.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import ConfigService
@@ -44,9 +47,7 @@ class HomeSessionServices:
 
     @property
     def timezone(self) -> str:
-        sessions = self._sessions
-        settings = sessions.home.config.agents.defaults
-        return settings.user_timezone or machine_timezone(sessions.home) or "UTC"
+        return default_timezone(self._sessions.home)
 
     @property
     def clock_style(self) -> str:
@@ -105,11 +106,20 @@ class HomeSessionServices:
         return ConfigTool(self._sessions.home, self._sessions.gateway)
 
 
-def make_tool_parts(
-    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rule_store: CommandRuleStore
-) -> ToolParts:
-    """Return the dependencies of the tools of a home."""
-    return ToolParts(
+def make_home_tools(
+    home: Home,
+    find_dispatcher: Callable[[], Dispatcher],
+    commands: CommandTable,
+    secrets: Secrets,
+    rule_store: CommandRuleStore,
+    *,
+    controls_gateway: bool,
+) -> HomeTools:
+    """Create the tools of every registered family; `find_dispatcher` is called when a tool runs."""
+    services = HomeSessionServices(
+        find_dispatcher, reaches_channels=bool(reachable(home.config)), controls_gateway=controls_gateway
+    )
+    parts = ToolParts(
         settings=home.config.tools,
         clock=home.clock,
         new_id=random_id,
@@ -120,3 +130,5 @@ def make_tool_parts(
         rule_store=rule_store,
         sandboxes=make_sandboxes(home),
     )
+    tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
+    return HomeTools(home, Toolset(tools), commands, secrets)

@@ -172,17 +172,17 @@ class ToolAnswer(Struct, frozen=True):
 class SessionAccess(Protocol):
     """Access of one session to other sessions and agents; every method raises `UsageError` if it is not allowed."""
 
-    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer: ...
+    async def spawn(self, caller: CallingSession, arguments: SpawnArguments) -> ToolAnswer: ...
 
-    async def manage_subagents(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer: ...
+    async def manage_subagents(self, caller: CallingSession, arguments: SubagentsArguments) -> ToolAnswer: ...
 
-    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer: ...
+    async def sessions(self, caller: CallingSession, limit: int) -> ToolAnswer: ...
 
-    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer: ...
+    async def history(self, caller: CallingSession, session: str, limit: int) -> ToolAnswer: ...
 
-    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer: ...
+    async def send(self, caller: CallingSession, arguments: SessionsSendArguments) -> ToolAnswer: ...
 
-    async def agents(self, asker: CallingSession) -> ToolAnswer: ...
+    async def agents(self, caller: CallingSession) -> ToolAnswer: ...
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -195,26 +195,26 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
         return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
-    def asker(context: ToolContext) -> CallingSession:
+    def caller_of(context: ToolContext) -> CallingSession:
         return CallingSession(context.session, context.owner, context.tainted)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().spawn(asker(context), arguments))
+        return await output(access().spawn(caller_of(context), arguments))
 
     async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().manage_subagents(asker(context), arguments))
+        return await output(access().manage_subagents(caller_of(context), arguments))
 
     async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().sessions(asker(context), arguments.limit))
+        return await output(access().sessions(caller_of(context), arguments.limit))
 
     async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().history(asker(context), arguments.session, arguments.limit))
+        return await output(access().history(caller_of(context), arguments.session, arguments.limit))
 
     async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().send(asker(context), arguments))
+        return await output(access().send(caller_of(context), arguments))
 
     async def agents(arguments: AgentsListArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().agents(asker(context)))
+        return await output(access().agents(caller_of(context)))
 
     return (
         Tool(

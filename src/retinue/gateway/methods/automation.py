@@ -11,7 +11,7 @@ from retinue.core.errors import run_logged
 from retinue.dispatch.subagents import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.runtime.automation.jobs import zone_of
+from retinue.runtime.agents.prompting import default_timezone
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing
@@ -31,7 +31,7 @@ async def list_jobs(call: Call, params: OfAgent) -> wire.Jobs:
 async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
     home = call.runtime.home
     agent = home.agent_id(params.agent)
-    draft = draft_job(read_job_fields(params.fields), agent, home.clock.now(), zone_of(home))
+    draft = draft_job(read_job_fields(params.fields), agent, home.clock.now(), default_timezone(home))
     added = call.gateway.background.jobs.store.add(draft)
     call.gateway.background.jobs.poke()
     return wire.Job(job=describe_job(added))
@@ -40,7 +40,7 @@ async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
 @registry.implements(wire.CRON_EDIT)
 async def edit_job(call: Call, params: wire.EditJob) -> wire.Job:
     home, store = call.runtime.home, call.gateway.background.jobs.store
-    job = revise_job(store.get(params.job), read_job_fields(params.fields), home.clock.now(), zone_of(home))
+    job = revise_job(store.get(params.job), read_job_fields(params.fields), home.clock.now(), default_timezone(home))
     changed = store.change(job if params.enabled is None else replace(job, enabled=params.enabled))
     call.gateway.background.jobs.poke()
     return wire.Job(job=describe_job(changed))

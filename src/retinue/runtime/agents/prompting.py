@@ -6,6 +6,7 @@ import os
 import platform
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
@@ -253,24 +254,24 @@ def display_secret(home: Home) -> str:
     configured = home.config.commands.owner_display_secret
     if configured:
         return str(configured)
-    kept = home.paths.credentials / "owner-display-secret"
-    try:
-        return kept.read_text("utf-8").strip()
-    except FileNotFoundError:
-        return _make_secret(kept)
-
-
-def _make_secret(kept: Path) -> str:
+    path = home.paths.credentials / "owner-display-secret"
+    with suppress(FileNotFoundError):
+        return path.read_text("utf-8").strip()
     fresh = secrets.token_hex(32)
-    make_private_dir(kept.parent)
+    make_private_dir(path.parent)
     try:
-        write_atomic(kept, fresh.encode() + b"\n")
+        write_atomic(path, fresh.encode() + b"\n")
     except StorageError as error:
         raise StorageError(
             f"Owners are shown as hashes, but the secret for that cannot be stored: {error} "
             "Set commands.ownerDisplaySecret, or commands.ownerDisplay to raw."
         ) from error
     return fresh
+
+
+def default_timezone(home: Home) -> str:
+    """Return the time zone of times without one: the configured one, else the machine's, else UTC."""
+    return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
 
 
 def machine_timezone(home: Home) -> str:

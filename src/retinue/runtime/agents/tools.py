@@ -15,7 +15,6 @@ from retinue.core.model import ModelInfo
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.home import Home
 from retinue.security.secrets import Secret, Secrets
-from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import check_variables
 from retinue.tools.policy import Layers, decide_tool
@@ -77,17 +76,14 @@ class HomeTools:
             return ()
         found = self._selected.get(layers)
         if found is None:
-            found = self._selected[layers] = tuple(self._select(layers))
+            left = Toolset(
+                tool
+                for tool in self.toolset.values()
+                if not decide_tool(tool.name, layers, owner_only=tool.owner_only).denied
+            )
+            searching = (tool for tool in search_tools(left) if not decide_tool(tool.name, layers).denied)
+            found = self._selected[layers] = (*left.values(), *searching)
         return found
-
-    def _select(self, layers: Layers) -> Iterator[Tool[Any]]:
-        left = Toolset(
-            tool
-            for tool in self.toolset.values()
-            if not decide_tool(tool.name, layers, owner_only=tool.owner_only).denied
-        )
-        yield from left.values()
-        yield from (tool for tool in search_tools(left) if not decide_tool(tool.name, layers).denied)
 
     def cap_for(self, workspace: AgentWorkspace, model: ModelInfo) -> Callable[[str], str]:
         """Return the function that shortens a tool's result to fit the model's context window."""
@@ -113,9 +109,3 @@ class HomeTools:
     def redact(self, text: str) -> str:
         """Return the text without the secrets that this process knows."""
         return self.secrets.redactor.redact(text)
-
-
-def make_tools(home: Home, parts: ToolParts) -> HomeTools:
-    """Create the tools of every registered family."""
-    tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
-    return HomeTools(home, Toolset(tools), parts.commands, parts.secrets)

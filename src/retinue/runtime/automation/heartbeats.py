@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 import anyio
 from msgspec import Struct
@@ -33,11 +32,10 @@ from retinue.config.sections.automation import HeartbeatSettings
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import TurnStatus
-from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
-from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
-from retinue.runtime.automation.jobs import zone_of
+from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT, default_timezone
 from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.on_demand import serve_unwatched
@@ -54,9 +52,6 @@ MAX_HEARTBEAT_SECONDS = 600
 MAX_CHECKLIST_BYTES = 64 * 1024
 FRESH = "heartbeat"
 """Why an isolated heartbeat starts a new session."""
-
-Submit = Callable[[Inbound], Awaitable[RunId]]
-Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
 
 
 class _Plan(Struct, frozen=True):
@@ -227,10 +222,11 @@ class HeartbeatRunner:
     def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
         heartbeat, now = plan.heartbeat, self.sessions.home.clock.now()
         hours = heartbeat.active_hours
+        zone = default_timezone(self.sessions.home) if hours.timezone in ("user", "local") else hours.timezone
         last = self.wake_log.last(plan.agent)
         spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return HeartbeatSituation(
-            local=now.astimezone(self._zone(hours.timezone)),
+            local=now.astimezone(find_zone(zone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
             window=read_window(hours.start, hours.end),
             checklist=plan.checklist,
@@ -241,9 +237,6 @@ class HeartbeatRunner:
             since_last=now - last.at if last else None,
             has_route=not plan.no_route,
         )
-
-    def _zone(self, name: str) -> ZoneInfo:
-        return find_zone(zone_of(self.sessions.home) if name in ("user", "local") else name)
 
     def _settings(self, agent: AgentId) -> AgentSettings:
         return self.sessions.home.config.agents.resolve(agent)

@@ -185,7 +185,10 @@ class HookFolders(Struct, frozen=True):
             "action": action,
             "sessionKey": str(session) if session else None,
             "timestamp": self.home.clock.now().isoformat(),
-            "context": {name: _hide(self.home, value) for name, value in context.items()},
+            "context": {
+                name: self.home.redactor.redact(value) if isinstance(value, str) else value
+                for name, value in context.items()
+            },
         }
         environment = next(variables for known, variables in self.hooks if known is hook)
         try:
@@ -274,10 +277,6 @@ def load_hook_folders(home: Home) -> HookFolders:
         entry = home.config.hooks.internal.entries.get(known.name) or HookEntry()
         found.append((known.hook, {**base_environment(home.environment), **entry.env}))
     return HookFolders(tuple(found), home)
-
-
-def _hide(home: Home, value: Any) -> Any:
-    return home.redactor.redact(value) if isinstance(value, str) else value
 
 
 def open_bus(home: Home) -> HookBus:

@@ -23,7 +23,7 @@ from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKind
-from retinue.runtime.agents.prompting import machine_timezone
+from retinue.runtime.agents.prompting import default_timezone
 from retinue.runtime.channels.send import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
@@ -39,11 +39,6 @@ from retinue.toolkit.cron import Listed
 log = logging.getLogger(__name__)
 WEBHOOK_SECONDS = 30.0
 WEBHOOK_BYTES = 65_536
-
-
-def zone_of(home: Home) -> str:
-    """Return the time zone of times without one."""
-    return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
 
 
 def require_heartbeat(home: Home, agent: AgentId) -> None:
@@ -75,11 +70,13 @@ class AgentJobs(Struct, frozen=True):
         read = _read_own(fields)
         if read.wake_mode == "next-heartbeat":
             require_heartbeat(self.home, agent)
-        draft = draft_job(read, agent, self.home.clock.now(), zone_of(self.home), by="agent")
+        draft = draft_job(read, agent, self.home.clock.now(), default_timezone(self.home), by="agent")
         return describe_job(self.store.add(draft))
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        revised = revise_job(self._own(agent, job), _read_own(fields), self.home.clock.now(), zone_of(self.home))
+        revised = revise_job(
+            self._own(agent, job), _read_own(fields), self.home.clock.now(), default_timezone(self.home)
+        )
         return describe_job(self.store.change(revised))
 
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]:
@@ -96,7 +93,7 @@ class AgentJobs(Struct, frozen=True):
         soon = At(self.home.clock.now() + timedelta(seconds=1))
         job = Job("", "wake", agent, soon, "", target="main", delete_after_run=True, created_by="agent")
         fields = JobFields(message=text, wake_mode=mode)
-        revised = revise_job(job, fields, self.home.clock.now(), zone_of(self.home))
+        revised = revise_job(job, fields, self.home.clock.now(), default_timezone(self.home))
         return describe_job(self.store.add(revised))
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]:
@@ -187,8 +184,8 @@ def archive_runs(sessions: Sessions, jobs: JobStore) -> None:
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
         done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, sessions.home.paths))
-        for key, kept in done.archived.items():
-            log.info("archived %s as %s", key, kept.name)
+        for key, archive in done.archived.items():
+            log.info("archived %s as %s", key, archive.name)
 
 
 class Announcer(Struct, frozen=True):

@@ -154,8 +154,8 @@ class WebhookReceiver(Struct, frozen=True):
         )
         accepted = await self.dispatcher.submit(inbound, token)
         if not accepted.duplicate:
-            kept = self.store.keep(accepted.run, delivery)
-            self.tasks.start_soon(run_logged, "a webhook", self._follow_to_end, kept)
+            accepted_run = self.store.keep(accepted.run, delivery)
+            self.tasks.start_soon(run_logged, "a webhook", self._follow_to_end, accepted_run)
         return accepted.run
 
     def _delivery_of(self, task: HookTask, agent: AgentId) -> WebhookDelivery:

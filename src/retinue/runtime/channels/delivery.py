@@ -27,6 +27,7 @@ from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
+from retinue.runtime.channels.routing import reachable
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -234,7 +235,7 @@ class DeliveryService:
         async with anyio.create_task_group() as tasks:
             while True:
                 self._news = anyio.Event()
-                accounts = self._accounts()
+                accounts = reachable(self._sessions.home.config)
                 try:
                     self._collect(accounts)
                     if accounts:
@@ -251,15 +252,6 @@ class DeliveryService:
             self._lively -= 1
             return LIVELY_SECONDS
         return QUIET_SECONDS
-
-    def _accounts(self) -> list[tuple[str, str]]:
-        channels = self._sessions.home.config.channels
-        return [
-            (name, account)
-            for name, channel in channels.items()
-            for account, settings in channel.accounts.items()
-            if settings.webhook_url is not None and find_account(self._sessions, name, account) is not None
-        ]
 
     def _collect(self, accounts: Sequence[tuple[str, str]]) -> None:
         """Add answers to the outbox; an answer without text counts as delivered."""

@@ -19,14 +19,12 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.policy import elevation_of, session_layers
-from retinue.runtime.agents.tools import make_tools
 from retinue.runtime.agents.workspace import list_closed, locate_workspace, open_sessions, open_workspace
 from retinue.runtime.approvals import ConfiguredAllowRules
-from retinue.runtime.channels.routing import reachable
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.models import make_access
-from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
+from retinue.runtime.session_services import make_home_tools
 from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
@@ -103,8 +101,8 @@ class SessionStanding(Struct, frozen=True):
 
                 def judge(text: str) -> Explained:
                     call = ExecArguments(command=text, workdir=workdir)
-                    wish = make_launch_request(call, context, folder, settings, base, rules, enclosure)
-                    _, decision = assess_launch(wish, rules, root)
+                    launch = make_launch_request(call, context, folder, settings, base, rules, enclosure)
+                    _, decision = assess_launch(launch, rules, root)
                     segments = [list(argv) for argv in decision.segments]
                     effect = _EFFECTS[type(decision)]
                     return self._under_policy("exec", effect, decision.because, {"segments": segments})
@@ -196,11 +194,11 @@ def inspect_session(
     """Return the state of a session for a sender, by default its owner."""
     settings = home.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
-    kept = find_session(home, session)
-    elevated = elevation_of(home.config, settings, kept, inbound)
+    stored = find_session(home, session)
+    elevated = elevation_of(home.config, settings, stored, inbound)
     layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
-    return SessionStanding(home, session, model, layers, elevated, working_folder(kept))
+    return SessionStanding(home, session, model, layers, elevated, working_folder(stored))
 
 
 def find_session(home: Home, session: SessionKey) -> Session | None:
@@ -218,8 +216,8 @@ def depends_on_model(home: Home, session: SessionKey) -> bool:
 async def choose_model(home: Home, session: SessionKey, wanted: str | None) -> ModelInfo | None:
     """Return the model that the session's next turn would use."""
     access = make_access(home, session.agent)
-    kept = find_session(home, session)
-    choice = await access.choose(access.resolve(wanted) if wanted else (kept.model if kept else None))
+    stored = find_session(home, session)
+    choice = await access.choose(access.resolve(wanted) if wanted else (stored.model if stored else None))
     return access.info(choice.ref) if choice else None
 
 
@@ -231,8 +229,4 @@ def every_tool(home: Home) -> Toolset:
     def find_dispatcher() -> Dispatcher:
         raise AssertionError("tools for inspection cannot be run")
 
-    services = HomeSessionServices(
-        find_dispatcher, reaches_channels=bool(reachable(home.config)), controls_gateway=False
-    )
-    parts = make_tool_parts(home, services, table, secrets, FixedCommandRules())
-    return make_tools(home, parts).toolset
+    return make_home_tools(home, find_dispatcher, table, secrets, FixedCommandRules(), controls_gateway=False).toolset

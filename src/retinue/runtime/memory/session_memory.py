@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from retinue.providers.embeddings.batches import BatchLimits
 
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
-_KEY_VARIABLES = {
+KEY_VARIABLES = {
     "openai": "OPENAI_API_KEY",
     "gemini": "GEMINI_API_KEY",
     "voyage": "VOYAGE_API_KEY",
@@ -145,7 +145,9 @@ def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) ->
     from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 
     remote = settings.remote
-    key = secrets.resolve(remote.api_key) if remote.api_key else _key_from(name, secrets)
+    key = secrets.environment.get(KEY_VARIABLES.get(name, "")) or None
+    if remote.api_key:
+        key = secrets.resolve(remote.api_key)
     headers = {header: secrets.resolve(value) for header, value in remote.headers.items()}
     endpoint = EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers)
     return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))
@@ -157,10 +159,6 @@ def _batch_terms(batch: BatchSettings) -> BatchLimits | None:
     from retinue.providers.embeddings.batches import BatchLimits
 
     return BatchLimits(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
-
-
-def _key_from(name: str, secrets: Secrets) -> str | None:
-    return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
 
 
 class SessionMemory(Struct, frozen=True):

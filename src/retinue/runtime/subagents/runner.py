@@ -137,12 +137,12 @@ class SubagentRunner(Struct, frozen=True):
 
     def cancel(self, child: Child, *, parent_knows: bool = False) -> bool:
         """End a child and its own children; return false if it had ended. `parent_knows`: no message to the parent."""
-        kept = self.store.get(child.run)
-        if kept.ended_at is not None:
+        stored = self.store.get(child.run)
+        if stored.ended_at is not None:
             return False
-        ended = replace(kept, text="It was cancelled.")
-        self.store.end(kept.run, ChildState.CANCELLED, ended, parent_knows=parent_knows)
-        self.dispatcher.stop(kept.session)
+        ended = replace(stored, text="It was cancelled.")
+        self.store.end(stored.run, ChildState.CANCELLED, ended, parent_knows=parent_knows)
+        self.dispatcher.stop(stored.session)
         return True
 
     def cancel_children(self, parent: SessionKey) -> int:
@@ -251,9 +251,9 @@ class SubagentRunner(Struct, frozen=True):
 
     async def _outcome(self, child: Child) -> Child:
         """Run the task of a child; return the child with its outcome."""
-        kept = self.store.get(child.run)
-        if kept.ended_at is not None:
-            return kept
+        stored = self.store.get(child.run)
+        if stored.ended_at is not None:
+            return stored
         inbound = Inbound(
             compose_task(child.task),
             child.session,
@@ -273,12 +273,12 @@ class SubagentRunner(Struct, frozen=True):
     async def _await_end(self, child: Child, run: RunId) -> Child:
         while True:
             answer = await self.dispatcher.wait(run, WATCH_SECONDS)
-            kept = self.store.get(child.run)
-            if kept.ended_at is not None:
-                return await self._stop(kept, run)
+            stored = self.store.get(child.run)
+            if stored.ended_at is not None:
+                return await self._stop(stored, run)
             if answer is not None:
-                if not self._has_more_to_do(kept):
-                    return self._conclude(kept, answer)
+                if not self._has_more_to_do(stored):
+                    return self._conclude(stored, answer)
                 await anyio.sleep(WATCH_SECONDS)
 
     def _has_more_to_do(self, child: Child) -> bool:
@@ -292,26 +292,26 @@ class SubagentRunner(Struct, frozen=True):
     async def _time_out(self, child: Child) -> None:
         """Record when a child's turn starts, and end it at its time limit."""
         await self.sessions.services.lanes.begun(child.session)
-        kept = self.store.started(child.run)
-        left = time_left(kept, self.sessions.home.clock.now())
+        stored = self.store.started(child.run)
+        left = time_left(stored, self.sessions.home.clock.now())
         if left is None:
             return
         await anyio.sleep(left.total_seconds())
-        limit = f"{(kept.timeout or left).total_seconds():g} s"
+        limit = f"{(stored.timeout or left).total_seconds():g} s"
         if left:
-            self.store.end(kept.run, ChildState.TIMED_OUT, replace(kept, text=f"It was stopped after {limit}."))
+            self.store.end(stored.run, ChildState.TIMED_OUT, replace(stored, text=f"It was stopped after {limit}."))
         else:
             why = f"Its {limit} ended while no process worked on it."
-            self.store.end(kept.run, ChildState.INTERRUPTED, replace(kept, text=why))
+            self.store.end(stored.run, ChildState.INTERRUPTED, replace(stored, text=why))
 
-    async def _stop(self, kept: Child, run: RunId) -> Child:
+    async def _stop(self, stored: Child, run: RunId) -> Child:
         """Stop the turn of a child that was ended, and store its work so far."""
         with anyio.move_on_after(STOP_SECONDS):
             while await self.dispatcher.wait(run, 0) is None:
-                self.dispatcher.stop(kept.session)
+                self.dispatcher.stop(stored.session)
                 await self.dispatcher.wait(run, WATCH_SECONDS)
-        words, usage, foreign = self._findings(kept)
-        return self.store.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
+        words, usage, foreign = self._findings(stored)
+        return self.store.describe_end(stored.run, compose_result(words, stored.text), usage, foreign=foreign)
 
     def _conclude(self, child: Child, answer: Outbound) -> Child:
         words, usage, foreign = self._findings(child)

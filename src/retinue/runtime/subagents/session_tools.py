@@ -38,51 +38,51 @@ class HomeSessionTools(Struct, frozen=True):
     _sessions: Sessions
     _dispatcher: Dispatcher
 
-    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer:
+    async def spawn(self, caller: CallingSession, arguments: SpawnArguments) -> ToolAnswer:
         order = SpawnOrder(
-            task=wish.task,
-            label=literal(wish.label, 60),
-            agent=parse_agent_id(wish.agent_id) if wish.agent_id else None,
-            model=wish.model,
-            thinking=wish.thinking,
-            timeout=timedelta(seconds=wish.run_timeout_seconds) if wish.run_timeout_seconds else None,
-            context=wish.context,
-            cleanup=wish.cleanup,
-            sandbox=wish.sandbox,
-            task_name=wish.task_name,
-            workspace=wish.workspace,
+            task=arguments.task,
+            label=literal(arguments.label, 60),
+            agent=parse_agent_id(arguments.agent_id) if arguments.agent_id else None,
+            model=arguments.model,
+            thinking=arguments.thinking,
+            timeout=timedelta(seconds=arguments.run_timeout_seconds) if arguments.run_timeout_seconds else None,
+            context=arguments.context,
+            cleanup=arguments.cleanup,
+            sandbox=arguments.sandbox,
+            task_name=arguments.task_name,
+            workspace=arguments.workspace,
         )
         subagents = await self._open_subagents()
-        spawned = await subagents.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
+        spawned = await subagents.spawn(order, caller.session, owner=caller.owner, foreign=caller.tainted)
         child = spawned.child
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
-    async def manage_subagents(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer:
+    async def manage_subagents(self, caller: CallingSession, arguments: SubagentsArguments) -> ToolAnswer:
         store = self._children()
-        if wish.action == "list":
-            children = store.of_parent(asker.session)
+        if arguments.action == "list":
+            children = store.of_parent(caller.session)
             return ToolAnswer([_brief(child) for child in children], any(child.foreign for child in children))
-        if not wish.run:
-            raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
-        child = store.named(asker.session, wish.run) or store.get(wish.run)
-        if child.parent != asker.session:
-            raise UsageError(f"The sub-agent {wish.run} does not belong to this session.")
-        match wish.action:
+        if not arguments.run:
+            raise UsageError(f"`{arguments.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
+        child = store.named(caller.session, arguments.run) or store.get(arguments.run)
+        if child.parent != caller.session:
+            raise UsageError(f"The sub-agent {arguments.run} does not belong to this session.")
+        match arguments.action:
             case "cancel":
                 return ToolAnswer(
                     {"cancelled": (await self._open_subagents()).cancel(child, parent_knows=True), "runId": child.run}
                 )
             case "steer":
-                if not wish.message.strip():
+                if not arguments.message.strip():
                     raise UsageError("`steer` needs a message.")
-                await (await self._open_subagents()).steer(child, wish.message, foreign=asker.tainted)
+                await (await self._open_subagents()).steer(child, arguments.message, foreign=caller.tainted)
                 return ToolAnswer({"steered": child.run})
             case "log":
                 facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
                 return ToolAnswer(facts, child.foreign or self._is_foreign(child.session))
 
-    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer:
+    async def sessions(self, caller: CallingSession, limit: int) -> ToolAnswer:
         found: list[dict[str, Any]] = []
         for agent in self._sessions.home.config.agents.ids:
             found += [
@@ -93,51 +93,51 @@ class HomeSessionTools(Struct, frozen=True):
                     "tokens": session.usage.total,
                 }
                 for session in self._sessions.agent(agent).store.list()
-                if self._objection(asker.session, session.key) is None
+                if self._objection(caller.session, session.key) is None
             ]
         return ToolAnswer(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
 
-    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer:
-        key = self._reachable(asker.session, session)
+    async def history(self, caller: CallingSession, session: str, limit: int) -> ToolAnswer:
+        key = self._reachable(caller.session, session)
         return ToolAnswer({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
-    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer:
-        key = self._reachable(asker.session, wish.session)
-        if key == asker.session:
+    async def send(self, caller: CallingSession, arguments: SessionsSendArguments) -> ToolAnswer:
+        key = self._reachable(caller.session, arguments.session)
+        if key == caller.session:
             raise UsageError("That is this session. Put it into your answer.")
         dispatcher = (await self._open_subagents()).dispatcher
-        number = self._exchanges(asker.session) + 1
+        number = self._exchanges(caller.session) + 1
         limit = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > limit:
             raise UsageError(
                 f"Sessions have answered each other {limit} times without a message of a person "
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
-        head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
+        head = f"[Message {number} from session {caller.session}; not written by a person; {REPLY_SKIP} ends it]"
         message = Inbound(
-            f"{head}\n{wish.message}",
+            f"{head}\n{arguments.message}",
             key,
             source=Source.OTHER,
-            owner=asker.owner,
-            foreign=asker.tainted,
+            owner=caller.owner,
+            foreign=caller.tainted,
             exchange=number,
         )
         accepted = await dispatcher.submit(message)
-        answer = await dispatcher.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
+        answer = await dispatcher.wait(accepted.run, arguments.timeout_seconds) if arguments.timeout_seconds else None
         if answer is None:
             return ToolAnswer({"status": "accepted", "runId": accepted.run})
         status = "silent" if answer.silent else answer.status.value
         facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
         return ToolAnswer(facts, self._is_foreign(key))
 
-    async def agents(self, asker: CallingSession) -> ToolAnswer:
+    async def agents(self, caller: CallingSession) -> ToolAnswer:
         agents = self._sessions.home.config.agents
-        allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
+        allowed = set(agents.resolve(caller.session.agent).subagents.allow_agents)
         return ToolAnswer(
             [
                 {"id": agent, "name": self._name_of(agent)}
                 for agent in agents.ids
-                if agent == asker.session.agent or {"*", agent} & allowed
+                if agent == caller.session.agent or {"*", agent} & allowed
             ]
         )
 
