@@ -71,8 +71,8 @@ class Module:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What each imported name stands for, by its full dotted name."""
-        found = {}
+        """Return the full dotted name of each imported name."""
+        found: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
@@ -81,7 +81,7 @@ class Module:
         return found
 
     def imported(self, known: Iterable[str]) -> set[str]:
-        """The modules among `known` that this one imports when it runs."""
+        """Return the modules among `known` that this one imports when it runs."""
         typing_only = {
             id(inner)
             for node in ast.walk(self.tree)
@@ -122,7 +122,7 @@ class Class:
         return any("frozen=True" in ast.unparse(each) for each in self.node.decorator_list)
 
     def fields(self) -> Iterator[tuple[str, ast.expr]]:
-        """The names and annotated types of what an object of the class holds."""
+        """Yield the names and annotated types of the fields of an object of the class."""
         for statement in self.node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 if "ClassVar" not in ast.unparse(statement.annotation):
@@ -132,7 +132,7 @@ class Class:
 
 
 def _kept_parameters(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
-    """The parameters that a constructor keeps as attributes, with their types."""
+    """Yield the parameters that a constructor keeps as attributes, with their types."""
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     types = {argument.arg: argument.annotation for argument in arguments}
     for node in ast.walk(function):
@@ -170,7 +170,7 @@ class Source:
 
     @cached_property
     def classes(self) -> dict[str, Class]:
-        """The classes at the top of modules, by their full names."""
+        """Return the classes at the top of modules, by their full names."""
         found = {}
         for module in self.modules.values():
             for node in module.tree.body:
@@ -180,8 +180,8 @@ class Source:
 
     @cached_property
     def aliases(self) -> dict[str, tuple[Module, ast.expr]]:
-        """Names at the top of modules that stand for another type."""
-        found = {}
+        """Return the names at the top of modules that stand for another type."""
+        found: dict[str, tuple[Module, ast.expr]] = {}
         for module in self.modules.values():
             for node in module.tree.body:
                 match node:
@@ -192,7 +192,7 @@ class Source:
         return found
 
     def resolve(self, module: Module, name: str) -> str:
-        """The full name of what a name means in a module; re-exports of packages are followed."""
+        """Return the full name of what a name means in a module; re-exports of packages are followed."""
         head, _, rest = name.partition(".")
         full = module.names.get(head, f"{module.name}.{head}") + (f".{rest}" if rest else "")
         owner, _, last = full.rpartition(".")
@@ -202,7 +202,7 @@ class Source:
         return full
 
     def is_collaborator(self, module: Module, annotation: ast.expr, depth: int = 0) -> bool:
-        """Whether a field of this type holds something to call."""
+        """Return whether a field of this type holds something to call."""
         if depth > 8:
             return False
         match annotation:
@@ -243,12 +243,12 @@ class Source:
         return self._values[name]
 
     def collaborators(self, found: Class) -> list[str]:
-        """The fields of a class that are collaborators."""
+        """Return the fields of a class that are collaborators."""
         named = dict(found.fields())
         return [name for name, annotation in named.items() if self.is_collaborator(found.module, annotation)]
 
     def cycles(self) -> list[list[str]]:
-        """Groups of modules that import each other, the largest first."""
+        """Return the groups of modules that import each other, the largest first."""
         graph = {name: module.imported(self.modules) for name, module in self.modules.items()}
         return sorted((sorted(group) for group in _components(graph) if len(group) > 1), key=len, reverse=True)
 
@@ -260,17 +260,17 @@ class Source:
         return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 
     def folders(self) -> Counter[str]:
-        """How many modules each folder holds."""
+        """Count the modules of each folder."""
         paths = (module.path for module in self.modules.values() if not module.is_package)
         return Counter(path.parent.relative_to(self.folder).as_posix() for path in paths)
 
     def bags(self) -> list[tuple[int, str, list[str]]]:
-        """Classes by the number of their collaborators, the most first."""
+        """Return the classes with the number of their collaborators, the most first."""
         held = ((found.name, self.collaborators(found)) for found in self.classes.values())
         return sorted(((len(names), name, names) for name, names in held if names), reverse=True)
 
     def used_once(self) -> tuple[list[str], int]:
-        """Private functions with a single use, and the number of all functions."""
+        """Return the private functions with a single use, and the number of all functions."""
         found, total = [], 0
         for module in self.modules.values():
             words = Counter(re.findall(r"\b_[a-z]\w*", module.text))
@@ -285,7 +285,7 @@ class Source:
 
 
 def _components(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """The strongly connected components: a node belongs to the group of all it reaches that reach it back."""
+    """Yield the strongly connected components: a node belongs to the group of all it reaches that reach it back."""
     order: list[str] = []
     seen: set[str] = set()
     for start in graph:
@@ -301,7 +301,7 @@ def _components(graph: dict[str, set[str]]) -> Iterator[list[str]]:
 
 
 def _visit(start: str, graph: dict[str, set[str]], seen: set[str]) -> Iterator[str]:
-    """Everything not yet seen that is reached from `start`, each after what it reaches itself."""
+    """Yield everything not yet seen that is reached from `start`, each after what it reaches itself."""
     if start in seen:
         return
     seen.add(start)
@@ -318,7 +318,7 @@ def _visit(start: str, graph: dict[str, set[str]], seen: set[str]) -> Iterator[s
 
 
 def measure(source: Source) -> dict[str, Any]:
-    """All numbers except the trip, which needs a process."""
+    """Return all numbers except the trip, which needs a process."""
     lines = sum(module.text.count("\n") for module in source.modules.values())
     imports = sum(
         (node.end_lineno or node.lineno) - node.lineno + 1
@@ -342,7 +342,7 @@ def measure(source: Source) -> dict[str, Any]:
 
 
 def measure_trip() -> dict[str, int]:
-    """The path of one message, taken in a process of its own."""
+    """Trace one message in a separate process; return the length of its path."""
     sys.path.insert(0, str(SOURCE.parent))
     from retinue.testing.message_path import trace_message
 
@@ -368,7 +368,7 @@ def listing(source: Source, what: str) -> list[str]:
 
 
 def find_violations(source: Source) -> list[str]:
-    """Messages about each rule that the source breaks."""
+    """Return a message about each rule that the source breaks."""
     return [
         *(f"These modules import each other in a cycle: {' '.join(group)}" for group in source.cycles()),
         *(
