@@ -71,7 +71,7 @@ def change_values(
         raise ConfigError(f"The configuration cannot be edited before it is repaired: {error}") from error
     edits, texts = _edit_texts(home, sources, wanted)
     problems = _check_edit(home, environment, sources, texts).problems if texts else ()
-    _write(home, {file: sources.texts[file] for file in texts}, texts, edits, who)
+    _write_and_record(home, {file: sources.texts[file] for file in texts}, texts, edits, who)
     return tuple(Edited(edit.file, format_key_path(edit.steps), edit.changed, problems) for edit in edits)
 
 
@@ -130,7 +130,7 @@ def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) ->
     return edits, texts
 
 
-def _write(
+def _write_and_record(
     home: HomePaths, before: Mapping[Path, str], after: Mapping[Path, str], edits: Sequence[_Edit], who: str
 ) -> None:
     for file, old in before.items():
@@ -139,24 +139,20 @@ def _write(
     try:
         for file, text in after.items():
             write_atomic(file, text.encode("utf-8"))
+        audit = AuditLog(home.audit_log, SystemClock(), redact_everything)
         for edit in edits:
             if edit.changed:
-                _record(home, edit, who)
+                details = {
+                    "key": format_key_path(edit.steps),
+                    "file": str(edit.file),
+                    "before": redact(edit.before, edit.steps),
+                    "after": redact(edit.after, edit.steps),
+                }
+                audit.record(CONFIG_CHANGE, who, details)
     except StorageError:
         for file, text in before.items():
             write_atomic(file, text.encode("utf-8"))
         raise
-
-
-def _record(home: HomePaths, edit: _Edit, who: str) -> None:
-    """Record the changes in the audit log, without secrets."""
-    details = {
-        "key": format_key_path(edit.steps),
-        "file": str(edit.file),
-        "before": redact(edit.before, edit.steps),
-        "after": redact(edit.after, edit.steps),
-    }
-    AuditLog(home.audit_log, SystemClock(), redact_everything).record(CONFIG_CHANGE, who, details)
 
 
 def _home_of(tree: Located, path: Sequence[Step]) -> tuple[Path, tuple[Step, ...], bool]:

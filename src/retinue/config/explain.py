@@ -16,6 +16,7 @@ from retinue.settings import Reload, Settings
 from retinue.structs import json_schema as structs
 from retinue.structs.declare import Declared, Field, to_plain
 
+_ESCAPED_BAR = r"\|"
 _WORKSPACE = ("agents", "defaults", "workspace")
 
 
@@ -100,32 +101,22 @@ def render_reference(config: type[Settings]) -> str:
     """Return the reference page in Markdown: one table for each section."""
     parts = [_INTRO]
     for name, (section, field) in keys_of(shape_of(config)).items():
-        keys = [key for key in every_key(config) if _belongs_to(key.path, name) and key.shape.is_leaf]
+        below = (f"{name}.", f"{name}[")
+        leaves = (key for key in every_key(config) if key.shape.is_leaf)
+        keys = [key for key in leaves if key.path == name or key.path.startswith(below)]
         parts.append(f"## {name}\n\n{documentation_of(section)[field.attribute]}\n")
         parts.append("\n".join(_table(keys)) + "\n")
     return "\n".join(parts)
-
-
-def _belongs_to(path: str, section: str) -> bool:
-    return path == section or path.startswith((f"{section}.", f"{section}["))
 
 
 def _table(keys: Sequence[Key]) -> Iterator[str]:
     yield "| Key | Takes | Default | Reload | Meaning |"
     yield "|---|---|---|---|---|"
     for key in keys:
-        default = "required" if key.is_required else _code(key.default)
+        default = "" if key.default is None else f"`{json.dumps(key.default, ensure_ascii=False)}`"
         meaning = f"{key.description}{' *Not yet used.*' if key.pending else ''}"
-        cells = (f"`{key.path}`", key.shape.words, default, key.reload, meaning)
-        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
-
-
-def _code(value: Any) -> str:
-    return "" if value is None else f"`{json.dumps(value, ensure_ascii=False)}`"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+        cells = (f"`{key.path}`", key.shape.words, "required" if key.is_required else default, key.reload, meaning)
+        yield f"| {' | '.join(' '.join(cell.split()).replace('|', _ESCAPED_BAR) for cell in cells)} |"
 
 
 def json_schema(config: type[Settings], path: Sequence[Segment] = ()) -> dict[str, Any]:

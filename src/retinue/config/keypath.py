@@ -78,12 +78,19 @@ def locate(path: Sequence[Segment], data: object) -> tuple[Step, ...]:
     for segment in path:
         if isinstance(segment, Matching):
             items = data if isinstance(data, list) else []
-            index = next((i for i, item in enumerate(items) if _is_match(item, segment)), None)
+            index = next(
+                (
+                    index
+                    for index, item in enumerate(items)
+                    if isinstance(item, dict) and str(item.get(segment.key, "")) == segment.value
+                ),
+                None,
+            )
             if index is None:
                 raise UsageError(f"No item of {format_key_path(steps)} has {segment.key} '{segment.value}'.")
             segment = index
         steps.append(segment)
-        data = _step_into(data, segment)
+        data = look_up((segment,), data)[1]
     return tuple(steps)
 
 
@@ -95,14 +102,6 @@ def look_up(path: Sequence[Step], data: object) -> tuple[bool, object]:
             return False, None
         data = data[step]  # type: ignore[index]
     return True, data
-
-
-def _step_into(data: object, step: Step) -> object:
-    return look_up((step,), data)[1]
-
-
-def _is_match(item: object, segment: Matching) -> bool:
-    return isinstance(item, dict) and str(item.get(segment.key, "")) == segment.value
 
 
 def _bracketed(found: re.Match[str]) -> Segment:

@@ -94,13 +94,12 @@ class Checked(msgspec.Struct, frozen=True):
 
 def load_config(home: HomePaths, environment: Mapping[str, str]) -> LoadedConfig:
     """Load the configuration of a home; never raises for an invalid one: `problems` lists the errors."""
-    nothing = Located({}, home.config_file, 1)
     try:
         text = read_main_file(home.config_file)
     except SourceError as error:
         return _fall_back(home, environment, (error.problem,))
     if text is None:
-        return LoadedConfig(Config(), home, "defaults", (), (), nothing)
+        return LoadedConfig(Config(), home, "defaults", (), (), Located({}, home.config_file, 1))
     checked = check_text(home, home.config_file, text, environment)
     if checked.config is None:
         return _fall_back(home, environment, checked.problems)
@@ -138,14 +137,14 @@ def _fall_back(home: HomePaths, environment: Mapping[str, str], problems: tuple[
         text = read_main_file(copy)
         checked = check_text(home, copy, text, environment) if text is not None else None
         if checked is not None and checked.config is not None:
-            told = _say(home, f"The last configuration that was valid is used instead: {copy}.")
+            notice = _fallback_notice(home, f"The last configuration that was valid is used instead: {copy}.")
             pending = pending_keys(checked.tree)
-            return LoadedConfig(checked.config, home, "last-good", (*problems, told), pending, checked.tree)
-    told = _say(home, "There is no earlier valid configuration, so the defaults are used instead.")
-    return LoadedConfig(Config(), home, "defaults", (*problems, told), (), Located({}, home.config_file, 1))
+            return LoadedConfig(checked.config, home, "last-good", (*problems, notice), pending, checked.tree)
+    notice = _fallback_notice(home, "There is no earlier valid configuration, so the defaults are used instead.")
+    return LoadedConfig(Config(), home, "defaults", (*problems, notice), (), Located({}, home.config_file, 1))
 
 
-def _say(home: HomePaths, message: str) -> Problem:
+def _fallback_notice(home: HomePaths, message: str) -> Problem:
     return Problem(
         "warning", "", home.config_file, None, f"{message} Fix the errors, then run `retinue config validate`."
     )

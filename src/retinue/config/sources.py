@@ -136,7 +136,7 @@ class _Reading(msgspec.Struct):
         self.total += len(text)
         try:
             if is_blank(text):
-                self.note("warning", (), file, None, "The file is empty; the defaults are used.")
+                self.add_problem("warning", (), file, None, "The file is empty; the defaults are used.")
                 return Located({}, file, 1)
             document = parse(text)
         except Json5Error as error:
@@ -144,11 +144,13 @@ class _Reading(msgspec.Struct):
             raise SourceError(Problem("error", "", file, error.line, message)) from error
         for member in document.overridden:
             line, _ = document.position(member.start)
-            self.note("warning", (), file, line, f"The key '{member.key}' occurs twice; the later one counts.")
+            self.add_problem("warning", (), file, line, f"The key '{member.key}' occurs twice; the later one counts.")
         line, _ = document.position(document.root.start)
         return _Conversion(self, document, file, chain).convert(document.root, line, ())
 
-    def note(self, severity: Severity, path: tuple[Step, ...], file: Path, line: int | None, message: str) -> None:
+    def add_problem(
+        self, severity: Severity, path: tuple[Step, ...], file: Path, line: int | None, message: str
+    ) -> None:
         self.problems.append(Problem(severity, format_key_path(path), file, line, message))
 
     def read(self, file: Path) -> str:
@@ -199,25 +201,25 @@ class _Conversion(msgspec.Struct):
             return own
         if members and not isinstance(merged.value, dict):
             message = f"'{names[-1]}' is not an object, so it cannot be combined with other keys."
-            self.complain(wanted.line, (*local, INCLUDE), message)
+            self.add_error(wanted.line, (*local, INCLUDE), message)
             return own
         return merge(merged, own) if members else merged
 
     def include(self, name: Json, line: int, local: tuple[Step, ...]) -> Located | None:
         if not isinstance(name, str) or not name:
-            self.complain(line, local, "expected the name of a file, or a list of names")
+            self.add_error(line, local, "expected the name of a file, or a list of names")
             return None
         file = Path(os.path.normpath(self.file.parent / name))
         refusal = self.refuse(file, name)
         if refusal:
-            self.complain(line, local, refusal)
+            self.add_error(line, local, refusal)
             return None
         try:
             return self.reading.parse_file(file, self.reading.read(file), (*self.chain, file))
         except SourceError as error:
             self.reading.problems.append(error.problem)
         except StorageError as error:
-            self.complain(line, local, f"The file '{name}' cannot be included: {error}")
+            self.add_error(line, local, f"The file '{name}' cannot be included: {error}")
         return None
 
     def refuse(self, file: Path, name: str) -> str | None:
@@ -232,8 +234,8 @@ class _Conversion(msgspec.Struct):
             return f"The configuration is larger than {MAX_FILES} files or {MAX_TOTAL_BYTES:,} bytes."
         return None
 
-    def complain(self, line: int, local: tuple[Step, ...], message: str) -> None:
-        self.reading.note("error", local, self.file, line, message)
+    def add_error(self, line: int, local: tuple[Step, ...], message: str) -> None:
+        self.reading.add_problem("error", local, self.file, line, message)
 
     def line(self, offset: int) -> int:
         return self.document.position(offset)[0]

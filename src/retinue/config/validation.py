@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from retinue.config.keypath import Step, format_key_path
 from retinue.config.keys import Key, find_key, is_secret, shape_of, step_into, suggest_key
@@ -129,11 +128,6 @@ def _explain(path: tuple[Step, ...], node: Located, fault: DecodeProblem) -> str
         case "value":
             return f"{fault.message}."
         case "type" | "unknown":
-            return f"expected {fault.expected}, got {_show(path, node.plain)}."
-
-
-def _show(path: tuple[Step, ...], value: Any) -> str:
-    if is_secret(path):
-        return "something else"
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+            text = json.dumps(node.plain, ensure_ascii=False, default=str)
+            shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+            return f"expected {fault.expected}, got {'something else' if is_secret(path) else shown}."

@@ -118,8 +118,6 @@ def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> 
 
 def _move_handler(handler: logging.Handler, file: Path) -> logging.Handler:
     """Return the handler of the log file, moved to a new path; the old handler if the path cannot be used."""
-    from retinue.security.logs import LogFile
-
     if not isinstance(handler, LogFile) or Path(handler.baseFilename) == file.absolute():
         return handler
     try:
@@ -179,17 +177,15 @@ class LogFile(RotatingFileHandler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.stream is not None and self._was_moved(os.fstat(self.stream.fileno())):
-            self.stream.close()
-            self.stream = self._open()
+        if self.stream is not None:
+            try:
+                was_moved = not os.path.samestat(os.fstat(self.stream.fileno()), Path(self.baseFilename).stat())
+            except FileNotFoundError:
+                was_moved = True
+            if was_moved:
+                self.stream.close()
+                self.stream = self._open()
         super().emit(record)
-
-    def _was_moved(self, mine: os.stat_result) -> bool:
-        try:
-            there = Path(self.baseFilename).stat()
-        except FileNotFoundError:
-            return True
-        return (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino)
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)

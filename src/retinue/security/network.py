@@ -232,7 +232,15 @@ async def find_addresses(host: str, port: int, policy: Policy, resolve: Resolve)
     """Return all addresses of a host after checking each of them."""
     excepted = f"{host}:{port}" in policy.allow
     literal = _read_literal(host) if excepted else check_host(host, policy)
-    addresses = (literal,) if literal is not None else await _ask_resolver(host, port, resolve)
+    if literal is not None:
+        addresses: tuple[Address, ...] = (literal,)
+    else:
+        try:
+            addresses = await resolve(host.rstrip("."), port)
+        except (OSError, UnicodeError) as error:
+            raise NetworkFailed(f"The host '{host}' was not found. Check its spelling.") from error
+        if not addresses:
+            raise NetworkFailed(f"The host '{host}' has no address.")
     if not excepted:
         for address in addresses:
             check_address(host, address, policy)
@@ -243,16 +251,6 @@ async def check_url(url: str, policy: Policy, resolve: Resolve = resolve_host) -
     """Return the checked addresses for a request; raise if `fetch` would refuse the URL."""
     parsed = parse_url(url)
     return await find_addresses(parsed.raw_host.decode("ascii"), port_of(parsed), policy, resolve)
-
-
-async def _ask_resolver(host: str, port: int, resolve: Resolve) -> tuple[Address, ...]:
-    try:
-        addresses = await resolve(host.rstrip("."), port)
-    except (OSError, UnicodeError) as error:
-        raise NetworkFailed(f"The host '{host}' was not found. Check its spelling.") from error
-    if not addresses:
-        raise NetworkFailed(f"The host '{host}' has no address.")
-    return addresses
 
 
 def parse_url(url: str) -> httpx2.URL:

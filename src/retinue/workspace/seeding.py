@@ -45,7 +45,9 @@ def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> Se
     """Create the folder and its missing files; nothing existing is changed, so it can run at every start."""
     with Root.open(path, create=True) as root:
         names = {entry.name for entry in root.entries()}
-        state = _note_creation(load_state(root), root, names)
+        state = load_state(root)
+        if not names:  # record that Retinue created the folder
+            state = replace(state, created_by=CREATOR, folder=root.place.inode)
         brand_new = not names & _LIVED_IN
         if settings.skip_bootstrap:
             report = SeedReport()
@@ -56,18 +58,13 @@ def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> Se
                 state = replace(state, bootstrap_seeded_at=format_timestamp(now))
             if brand_new:
                 report = _start_history(path, report)
-        state = _note_completion(root, state, now)
+        state = _record_completion(root, state, now)
         if state != load_state(root):
             save_state(root, state)
     return report
 
 
-def _note_creation(state: WorkspaceState, root: Root, names: set[str]) -> WorkspaceState:
-    """Record that Retinue created the folder, if it was empty."""
-    return state if names else replace(state, created_by=CREATOR, folder=root.place.inode)
-
-
-def _note_completion(root: Root, state: WorkspaceState, now: datetime) -> WorkspaceState:
+def _record_completion(root: Root, state: WorkspaceState, now: datetime) -> WorkspaceState:
     if state.bootstrap_seeded_at is None or state.setup_completed_at is not None:
         return state
     over = first_run_state(root) is not FirstRunState.PENDING

@@ -19,7 +19,7 @@ from pathlib import Path
 from retinue.core.errors import StorageError
 from retinue.storage.database.state_schema import Schema
 from retinue.storage.database.wal import find_damage
-from retinue.storage.files.descriptors import CREATE, PRIVATE_FILE, sync_folder
+from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, sync_folder
 from retinue.storage.files.errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
 
 BUSY_SECONDS = 5.0
@@ -76,7 +76,11 @@ def create(path: Path, schema: Schema) -> None:
                 connection.close()
         with explained(path.name, path.parent):
             beside.rename(path)
-            _sync(path.parent)
+            folder = os.open(path.parent, FOLDER)
+            try:
+                sync_folder(folder)
+            finally:
+                os.close(folder)
     except BaseException:
         with suppress(OSError):
             _remove(beside)
@@ -154,7 +158,7 @@ def _read_log(log: Path, index: Path) -> tuple[bytes, bytes]:
 def opening_alone(folder: Path) -> Iterator[None]:
     """Prevent other processes from opening, creating or moving the database during the block."""
     with explained(folder.name, folder.parent):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, FOLDER)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -290,11 +294,3 @@ def _tables_in(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
 def _remove(path: Path) -> None:
     for suffix in ("", *_SIDE_FILES):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sync_folder(descriptor)
-    finally:
-        os.close(descriptor)
