@@ -126,13 +126,14 @@ async def test_memory_that_is_off_offers_no_tools(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_without_notes_a_turn_needs_no_numpy(stage: Stage) -> None:
+async def test_a_turn_without_notes_imports_nothing_heavy(stage: Stage) -> None:
     stage.server.push(says("hi"))
     stage.write_config()
     code = (
         "import sys; from retinue.cli.main import run; "
         f"code = run(['agent', '-m', 'hello', '--home', {str(stage.home.path)!r}]); "
-        "print([m for m in ('numpy', 'wordllama', 'watchfiles', 'rich') if m in sys.modules], code)"
+        "heavy = ('numpy', 'wordllama', 'watchfiles', 'rich', 'yaml', 'websockets'); "
+        "print([m for m in heavy if m in sys.modules], code)"
     )
     from anyio import to_thread
 
