@@ -35,7 +35,7 @@ async def test_processes_that_are_killed_while_indexing_leave_an_index_that_can_
     workspace: Path, tmp_path: Path
 ) -> None:
     database = tmp_path / "index.sqlite"
-    interrupted = kill_while_indexing(workspace, database, 25, notes=100, dice=random.Random(7))
+    interrupted = kill_while_indexing(workspace, database, 15, notes=100, dice=random.Random(7))
     assert interrupted > 5
     await compare_with_new(workspace, database)
 
