@@ -22,8 +22,9 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 run: $(STAMP)  ## Start the assistant on its embedded defaults.
 	@$(BIN)/retinue up
 
+# Three workers on two cores: tests also wait for disks and for processes they start.
 test: $(STAMP) system lint  ## Every check and every test.
-	$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.branch_coverage
+	$(BIN)/python -m pytest -n 3 --dist worksteal -p tests.branch_coverage
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
