@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 from msgspec.structs import replace
 
-from retinue.context.compaction import CutPlan  # noqa: F401
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import StorageError
@@ -18,7 +17,8 @@ from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, 
 from retinue.dispatch.inbox import Inbox
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime, open_runtime
-from retinue.sessions.entries import CallStarted, Compacted, MessageAdded
+from retinue.runtime.turns.runner import GAVE_UP, MAX_RESUMES, MAX_RESUMES_IN_ALL, RESUMED
+from retinue.sessions.entries import CallStarted, Compacted, MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.database import Database
@@ -76,7 +76,7 @@ def outcome(home: HomePaths, run: RunId) -> Outbound:
     return found
 
 
-async def test_a_message_that_steered_a_turn_after_its_answer_is_answered_though_the_process_died(scene: Scene) -> None:
+async def test_a_message_that_an_earlier_version_took_into_an_answered_turn_is_answered(scene: Scene) -> None:
     with left_behind(scene.home) as (inbox, transcript):
         accept(inbox, FIRST, "main-first", into=FIRST)
         transcript.append(asked("main-first", FIRST))
@@ -85,7 +85,33 @@ async def test_a_message_that_steered_a_turn_after_its_answer_is_answered_though
         transcript.append(asked("main-second", SECOND))
     await speak(scene, "Go on with <main-third>.")
     assert [task for _, task in scene.evidence().effects] == ["main-second", "main-third"]
+    assert outcome(scene.home, FIRST).text == "I did the first."
     assert outcome(scene.home, SECOND).text == "done"
+
+
+@pytest.mark.parametrize(
+    ("resumes", "progress", "given_up"),
+    [
+        (MAX_RESUMES - 1, False, False),
+        (MAX_RESUMES, False, True),
+        (MAX_RESUMES_IN_ALL - 1, True, False),
+        (MAX_RESUMES_IN_ALL, True, True),
+    ],
+)
+async def test_a_turn_is_given_up_only_if_restarts_leave_it_without_progress(
+    scene: Scene, resumes: int, progress: bool, given_up: bool
+) -> None:
+    with left_behind(scene.home) as (inbox, transcript):
+        accept(inbox, FIRST, "main-first", into=FIRST)
+        transcript.append(asked("main-first", FIRST))
+        for number in range(resumes):
+            transcript.append(Noted(RESUMED, {"run": FIRST}))
+            call = ToolCall(f"toolu_{number}", "effect", {"text": "x"})
+            if progress:
+                transcript.append(answered("", FIRST, call, stop=StopReason.TOOL_CALLS))
+                transcript.append(MessageAdded(ToolResult(call.id, call.name, (Text("ok"),)), FIRST))
+    await speak(scene, "Go on with <main-second>.")
+    assert (outcome(scene.home, FIRST).error == GAVE_UP) is given_up
 
 
 @pytest.mark.parametrize("stop", [StopReason.END, StopReason.LENGTH, StopReason.REFUSED])

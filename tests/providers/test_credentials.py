@@ -73,7 +73,7 @@ def test_the_providers_own_wish_prolongs_the_rest() -> None:
     assert rest.until - now == timedelta(seconds=120)
 
 
-class OnDemandSubagents:
+class CredentialHome:
     """A home with two agents, as the tests need it."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,8 +88,8 @@ class OnDemandSubagents:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> OnDemandSubagents:
-    return OnDemandSubagents(tmp_path)
+def home(tmp_path: Path) -> CredentialHome:
+    return CredentialHome(tmp_path)
 
 
 def key(profile_id: str, secret: str = "sk-0000000000") -> Profile:
@@ -104,7 +104,7 @@ def limit(reason: Failure = Failure.RATE_LIMIT) -> ModelFailed:
     return ModelFailed(reason, "no")
 
 
-def test_an_agents_own_profiles_come_before_mains_then_config_then_environment(home: OnDemandSubagents) -> None:
+def test_an_agents_own_profiles_come_before_mains_then_config_then_environment(home: CredentialHome) -> None:
     ProfileFile(home.main).add(key("openai:main"))
     home.environment["OPENAI_API_KEY"] = "sk-env-000000"
     credentials = home.credentials(models={"openai": {"apiKey": "sk-config-0000"}})
@@ -113,7 +113,7 @@ def test_an_agents_own_profiles_come_before_mains_then_config_then_environment(h
     assert ids(credentials.profiles("openai")) == ["openai:own", "openai:main", "openai:config", "openai:env"]
 
 
-def test_the_least_recently_used_comes_first(home: OnDemandSubagents) -> None:
+def test_the_least_recently_used_comes_first(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     credentials.add(key("openai:b"))
@@ -124,14 +124,14 @@ def test_the_least_recently_used_comes_first(home: OnDemandSubagents) -> None:
     assert ids(credentials.profiles("openai")) == ["openai:a", "openai:b"]
 
 
-def test_a_configured_order_wins(home: OnDemandSubagents) -> None:
+def test_a_configured_order_wins(home: CredentialHome) -> None:
     credentials = home.credentials(order={"openai": ["openai:c", "openai:b"]})
     for name in "abc":
         credentials.add(key(f"openai:{name}"))
     assert ids(credentials.profiles("openai")) == ["openai:c", "openai:b", "openai:a"]
 
 
-def test_an_expired_token_goes_to_the_end(home: OnDemandSubagents) -> None:
+def test_an_expired_token_goes_to_the_end(home: CredentialHome) -> None:
     credentials = home.credentials()
     now = home.clock.now()
     credentials.add(Profile("anthropic:a", "anthropic", "token", "tok-000000", expires=now + timedelta(hours=1)))
@@ -141,7 +141,7 @@ def test_an_expired_token_goes_to_the_end(home: OnDemandSubagents) -> None:
     assert ids(credentials.profiles("anthropic")) == ["anthropic:b", "anthropic:a"]
 
 
-def test_a_rest_is_for_one_profile_and_one_model_and_survives_a_restart(home: OnDemandSubagents) -> None:
+def test_a_rest_is_for_one_profile_and_one_model_and_survives_a_restart(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     credentials.add(key("openai:b"))
@@ -155,7 +155,7 @@ def test_a_rest_is_for_one_profile_and_one_model_and_survives_a_restart(home: On
     assert again.cooldown_until(first, "gpt-5.4") is None
 
 
-def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: OnDemandSubagents) -> None:
+def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     (profile,) = credentials.profiles("openai")
@@ -167,7 +167,7 @@ def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: OnDemandSub
     assert [row.active_cooldowns for row in credentials.listed()] == [()]
 
 
-def test_reasons_are_counted_apart_and_success_clears_them(home: OnDemandSubagents) -> None:
+def test_reasons_are_counted_apart_and_success_clears_them(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     (profile,) = credentials.profiles("openai")
@@ -180,7 +180,7 @@ def test_reasons_are_counted_apart_and_success_clears_them(home: OnDemandSubagen
     assert credentials.cooldown_until(profile, "other") is not None
 
 
-def test_a_bad_session_never_closes_the_door_for_others(home: OnDemandSubagents) -> None:
+def test_a_bad_session_never_closes_the_door_for_others(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     (profile,) = credentials.profiles("openai")
@@ -189,7 +189,7 @@ def test_a_bad_session_never_closes_the_door_for_others(home: OnDemandSubagents)
     assert credentials.cooldown_until(profile, "m") is None
 
 
-def test_a_list_never_shows_a_key(home: OnDemandSubagents) -> None:
+def test_a_list_never_shows_a_key(home: CredentialHome) -> None:
     home.environment["GEMINI_API_KEY"] = "AIza-very-secret"
     credentials = home.credentials()
     credentials.add(key("openai:a", "sk-very-secret-000"))
@@ -201,7 +201,7 @@ def test_a_list_never_shows_a_key(home: OnDemandSubagents) -> None:
     assert listed[1].where == "environment variable MY_KEY"
 
 
-def test_the_file_is_private_and_keeps_what_it_does_not_know(home: OnDemandSubagents) -> None:
+def test_the_file_is_private_and_keeps_what_it_does_not_know(home: CredentialHome) -> None:
     home.agent.mkdir()
     path = home.agent / FILE_NAME
     foreign = {"type": "oauth", "provider": "openai", "access": "x"}
@@ -217,7 +217,7 @@ def test_the_file_is_private_and_keeps_what_it_does_not_know(home: OnDemandSubag
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"profiles": 3, "usageStats": "x"}'])
 def test_a_damaged_file_costs_only_itself_and_its_bytes_are_kept(
-    home: OnDemandSubagents, damage: bytes, caplog: pytest.LogCaptureFixture
+    home: CredentialHome, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.agent.mkdir()
     path = home.agent / FILE_NAME
@@ -233,7 +233,7 @@ def test_a_damaged_file_costs_only_itself_and_its_bytes_are_kept(
     assert kept == ([] if damage.startswith(b'{"') else [damage])
 
 
-def test_two_processes_do_not_lose_each_others_changes(home: OnDemandSubagents) -> None:
+def test_two_processes_do_not_lose_each_others_changes(home: CredentialHome) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from retinue.providers.auth_profiles import Profile, ProfileFile\n"
@@ -245,7 +245,7 @@ def test_two_processes_do_not_lose_each_others_changes(home: OnDemandSubagents) 
     assert len(ProfileFile(home.agent).profiles()) == 40
 
 
-def test_what_another_process_changes_is_seen_at_the_next_look(home: OnDemandSubagents) -> None:
+def test_what_another_process_changes_is_seen_at_the_next_look(home: CredentialHome) -> None:
     seen = ProfileFile(home.agent)
     assert seen.profiles() == ()
     ProfileFile(home.agent).add(key("openai:work"))
@@ -257,7 +257,7 @@ def test_what_another_process_changes_is_seen_at_the_next_look(home: OnDemandSub
     assert seen.profiles() == ()
 
 
-def test_removing_and_wrong_names(home: OnDemandSubagents) -> None:
+def test_removing_and_wrong_names(home: CredentialHome) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))
     assert credentials.remove("openai:a") is True
@@ -268,7 +268,7 @@ def test_removing_and_wrong_names(home: OnDemandSubagents) -> None:
 
 
 @pytest.mark.anyio
-async def test_opening_resolves_the_secret(home: OnDemandSubagents) -> None:
+async def test_opening_resolves_the_secret(home: CredentialHome) -> None:
     home.environment["MY_KEY"] = "sk-resolved-0000"
     home.agent.parent.joinpath("key").write_text("sk-from-file-0000")
     credentials = home.credentials()
@@ -277,5 +277,5 @@ async def test_opening_resolves_the_secret(home: OnDemandSubagents) -> None:
     assert "resolved" not in repr(opened)
 
 
-def test_without_a_credential_people_are_told_what_to_do(home: OnDemandSubagents) -> None:
+def test_without_a_credential_people_are_told_what_to_do(home: CredentialHome) -> None:
     assert "ANTHROPIC_API_KEY" in home.credentials().describe_how_to_add("anthropic")

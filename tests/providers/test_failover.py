@@ -136,6 +136,16 @@ async def test_a_passing_failure_is_tried_again_after_a_pause(tmp_path: Path) ->
     assert stage.naps == list(LONG_RETRY_DELAYS[:2])
 
 
+async def test_a_call_that_timed_out_is_repeated_once_if_no_other_model_is_left(tmp_path: Path) -> None:
+    late = refuses(408)
+    stage = Stage(tmp_path, anthropic=(late, says("at last"))).with_keys("anthropic:a")
+    assert (await finished(stage.stream(OPUS))).message.text == "at last"
+    stage = Stage(tmp_path, anthropic=(late, late, says("never"))).with_keys("anthropic:a")
+    assert (await failed(stage.stream(OPUS))).reason is Failure.TIMEOUT
+    stage = Stage(tmp_path, anthropic=(late, says("never")), openai=(says("gpt"),)).with_keys("anthropic:a", "openai:a")
+    assert (await finished(stage.stream(OPUS, GPT))).message.text == "gpt"
+
+
 async def test_with_another_model_at_hand_patience_is_short(tmp_path: Path) -> None:
     stage = Stage(tmp_path, anthropic=(refuses(529), refuses(529)), openai=(says("gpt"),)).with_keys(
         "anthropic:a", "openai:a"

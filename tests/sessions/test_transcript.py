@@ -132,6 +132,21 @@ def test_a_bad_line_in_the_middle_costs_only_itself(tmp_path: Path, rubbish: byt
     assert len(again.notes) == (0 if rubbish == b"\n" else 1)
 
 
+def test_an_entry_whose_parent_is_missing_is_reported_and_read(tmp_path: Path) -> None:
+    transcript = start(tmp_path)
+    for text in ("one", "two", "three"):
+        transcript.append(user(text))
+    lines = transcript.path.read_bytes().splitlines(keepends=True)
+    entry = json.loads(lines[3])
+    lines[3] = json.dumps(entry | {"parentId": "damaged"}).encode() + b"\n"
+    transcript.path.write_bytes(b"".join(lines))
+    again = reopen(transcript)
+    assert texts(again) == ["one", "two", "three"]
+    [note] = again.notes
+    assert entry["id"] in note
+    assert "parent" in note
+
+
 def test_an_unreadable_entry_does_not_cut_off_what_came_before_it(tmp_path: Path) -> None:
     transcript = start(tmp_path)
     for text in ("one", "two", "three", "four"):

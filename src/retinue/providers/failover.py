@@ -85,16 +85,22 @@ class Attempt(Struct, frozen=True):
 
 
 class _RetryPolicy(Struct, frozen=True):
-    """The retries of one attempt. A rate limit is waited for only if no other credential is left."""
+    """The retries of one attempt. A rate limit is waited for only if no other credential is left.
+
+    A call that timed out is repeated once, and only if no other model is left: it has cost minutes already.
+    """
 
     delays: Sequence[float]
+    is_last_model: bool
     waits_out_limits: bool
 
     def pause(self, failure: ModelFailed, delay: float) -> float | None:
         """Return the delay before the next retry; None if retrying does not help."""
         requested = failure.retry_after or 0.0
-        temporary = failure.reason in _TEMPORARY or (
-            self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and requested > 0
+        temporary = (
+            failure.reason in _TEMPORARY
+            or (self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and requested > 0)
+            or (self.is_last_model and failure.reason is Failure.TIMEOUT and delay == self.delays[0])
         )
         return max(delay, requested) if temporary and requested <= MAX_RETRY_AFTER_SECONDS else None
 
@@ -154,7 +160,8 @@ class Failover:
             ending: ModelFailed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
             delays = self._retry_delays if is_last else SHORT_RETRY_DELAYS
-            retries = _RetryPolicy(delays, waits_out_limits=is_last and position == len(attempts) - 1)
+            is_final = is_last and position == len(attempts) - 1
+            retries = _RetryPolicy(delays, is_last, waits_out_limits=is_final)
             async with aclosing(self._try(attempt, request, progress, retries)) as events:
                 async for event in events:
                     if isinstance(event, ModelFailed):

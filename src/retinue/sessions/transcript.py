@@ -167,6 +167,11 @@ class Transcript:
         self.header, self.tree, self._place = tail.header, tail.tree, tail.place
         self.bytes_read += tail.bytes_read
         self._report(tail.unreadable)
+        if tail.tree.misplaced:
+            self._note(
+                f"{len(tail.tree.misplaced)} entries of {self.path.name} name a parent that is not in the file, the "
+                f"first is {tail.tree.misplaced[0]}; each is read as following the entry before it."
+            )
         if not tail.tree.is_complete:
             megabytes = tail.bytes_read / 1024 / 1024
             self._note(f"{self.path.name} is long and was never compacted: its last {megabytes:.0f} MB were read.")

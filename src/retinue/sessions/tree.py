@@ -38,6 +38,8 @@ class TranscriptTree:
         self._entries: dict[EntryId, TranscriptEntry] = {}
         self._stand_ins: dict[EntryId, EntryId] = {}
         self._after_gap = False
+        self.misplaced: list[EntryId] = []
+        """Entries of a complete file whose parent is not in it; each follows the entry before it."""
         self._path: list[TranscriptEntry] = []
         self._started: set[str] = set()
         self._noted: dict[str, Noted] = {}
@@ -144,6 +146,8 @@ class TranscriptTree:
         previous = next(reversed(self._entries), None)
         if entry.parent not in self._stand_ins and previous is not None and (self._after_gap or self._whole):
             self._stand_ins[entry.parent] = previous
+            if not self._after_gap:
+                self.misplaced.append(entry.id)
         return self._stand_ins.get(entry.parent)
 
     def _walk(self, leaf: EntryId) -> list[TranscriptEntry]:

@@ -61,6 +61,8 @@ class ContextWindow(Struct, frozen=True):
 
     turn: TurnContext
     fixed: Fixed
+    logged_repairs: set[str]
+    """Repairs that earlier turns of the session logged: a damaged history is repaired in each of them."""
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
@@ -131,8 +133,9 @@ class ContextWindow(Struct, frozen=True):
             self.fixed.overhead,
         )
         assembled = await self.turn.agent.engine.assemble(request)
-        if assembled.notes:
-            log.info("repaired history of %s: %s", self.turn.key, "; ".join(assembled.notes))
+        if news := [note for note in assembled.notes if note not in self.logged_repairs]:
+            log.info("repaired history of %s: %s", self.turn.key, "; ".join(news))
+            self.logged_repairs.update(news)
         return assembled
 
     def _last_call(self) -> datetime | None:

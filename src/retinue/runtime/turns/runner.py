@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agent.loop import StopSwitch, Turn, run_turn
@@ -17,7 +18,7 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind, enter_run
-from retinue.core.messages import Usage, UserMessage
+from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
 from retinue.dispatch.hook_points import (
     MESSAGE_RECEIVED,
     MESSAGE_SENDING,
@@ -41,7 +42,7 @@ from retinue.runtime.turns.plan import Planner, TurnContext, TurnPlan, local_tim
 from retinue.runtime.turns.prompt_history import PromptHistory
 from retinue.runtime.turns.recovery import RunState, find_run
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
-from retinue.sessions.entries import MERGED, UNANSWERED, MessageAdded, Noted
+from retinue.sessions.entries import MERGED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -53,7 +54,10 @@ log = logging.getLogger(__name__)
 CUT_SHORT = "the process ended during a turn"
 RESUMED = "retinue:resumed-run"
 QUEUE = "queue"
-MAX_RESUMES = 3
+MAX_RESUMES = 10
+"""How often a turn may be resumed without any progress in between; a restart is rarely the turn's own fault."""
+MAX_RESUMES_IN_ALL = 100
+"""A turn that makes progress may still end every process, for instance by a command that it runs again and again."""
 GAVE_UP = (
     "The turn was interrupted several times and is given up. Its transcript contains the work so far; "
     "ask again to continue."
@@ -73,6 +77,8 @@ class SessionRunner:
         self._switch: StopSwitch | None = None
         self._working = 0
         self._prompts = PromptHistory()
+        self._repairs: set[str] = set()
+        """Repairs of the history that are in the log already."""
         self._rules: tuple[str, QueueRules] | None = None
         """The rules of the queue, with the session's setting from which they were derived."""
 
@@ -158,10 +164,8 @@ class SessionRunner:
             if handed:
                 return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
             close_interrupted_turn(transcript, CUT_SHORT)
-            attempts = sum(
-                isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path
-            )
-            if attempts >= MAX_RESUMES:
+            resumes = _count_resumes(transcript.tree.path, run)
+            if resumes.without_progress >= MAX_RESUMES or resumes.total >= MAX_RESUMES_IN_ALL:
                 return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
             transcript.append(_resumed(run))
             plan = await self.planner.plan(transcript, inbound)
@@ -273,7 +277,7 @@ class SessionRunner:
             plan.max_output,
             plan.tainted,
         )
-        return ContextWindow(turn, fixed)
+        return ContextWindow(turn, fixed, self._repairs)
 
     def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
         skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
@@ -347,6 +351,31 @@ class SessionRunner:
 
 def _resumed(run: RunId) -> Noted:
     return Noted(RESUMED, {"run": run})
+
+
+class _Resumes(Struct, frozen=True):
+    """How often a turn was resumed: in all, and since its last progress."""
+
+    total: int
+    without_progress: int
+
+
+def _count_resumes(path: Sequence[TranscriptEntry], run: RunId) -> _Resumes:
+    """Count the resumptions of a turn. Progress is an answer of the model or the result of a tool."""
+    total, without_progress, progressed = 0, 0, False
+    added: set[str] = set()
+    for entry in reversed(path):
+        match entry.body:
+            case Noted() as noted if noted == _resumed(run):
+                total += 1
+                without_progress += not progressed
+            case Interrupted(_, calls):
+                added.update(calls)  # Their results were added when the turn was resumed.
+            case MessageAdded(ToolResult(call_id), of) if of == run:
+                progressed = progressed or call_id not in added
+            case MessageAdded(AssistantMessage(), of) if of == run:
+                progressed = True
+    return _Resumes(total, without_progress)
 
 
 async def _ignore(event: TurnEvent) -> None:
