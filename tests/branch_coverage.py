@@ -37,7 +37,7 @@ MODULES = (
     "security/checked_transport.py",
     # journals
     "dispatch/inbox.py",
-    "runtime/turns/ledger.py",
+    "runtime/turns/run_record.py",
     "sessions/repair.py",
     "storage/auditlog.py",
 )

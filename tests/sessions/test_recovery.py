@@ -10,7 +10,7 @@ from retinue.agent.calls import TranscriptWriter
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said
-from retinue.runtime.turns.ledger import TranscriptLedger
+from retinue.runtime.turns.run_record import TranscriptLedger
 from retinue.sessions.entries import CallStarted, Interrupted, MessageAdded
 from retinue.sessions.repair import RESULT_LOST, close_interrupted_turn
 from retinue.sessions.transcript import Transcript

@@ -39,7 +39,7 @@ from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT, default_timezone
 from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.on_demand import serve_unwatched
-from retinue.runtime.turns.recovery import find_run
+from retinue.runtime.turns.run_record import find_run
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.files import NotThere

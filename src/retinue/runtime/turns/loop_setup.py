@@ -1,8 +1,9 @@
-"""The dependencies of the loop of one turn, and the messages that join it while it runs."""
+"""The dependencies of the loop of one turn: its limits and budget, and the messages that join it while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import takewhile
 
 from msgspec import Struct
@@ -16,9 +17,10 @@ from retinue.config.sections.tools import LoopDetection
 from retinue.context.compaction import room_for_history
 from retinue.context.measure import estimate
 from retinue.context.settings import CompactionSettings
+from retinue.core.envelope import Source
 from retinue.core.events import Emit, Notice
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.core.messages import Message, UserMessage
+from retinue.core.messages import Message, Usage, UserMessage
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.debounce import DebounceRules
 from retinue.dispatch.inbox import Waiting
@@ -33,11 +35,12 @@ from retinue.dispatch.queue import (
     queue_rules,
 )
 from retinue.runtime.agents.agent import Agent
-from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.runtime.turns.permissions import TurnPermissions
-from retinue.runtime.turns.plan import TurnPlan
+from retinue.runtime.turns.plan import TurnPlan, local_time
+from retinue.runtime.turns.run_record import TranscriptLedger
 from retinue.runtime.turns.user_message import as_message
 from retinue.sessions.session import SPAWNED_BY
+from retinue.sessions.usage import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 from retinue.tools.tool import ToolContext
 
 POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
@@ -149,3 +152,39 @@ def make_loop_parts(
         client_tools=frozenset(tool.name for tool in plan.offered),
         has_room=watch_room(parts.workspace.settings.compaction, plan),
     )
+
+
+Overdrawn = Callable[[Usage], str | None]
+"""Returns why a turn must end after this usage; None if it may continue."""
+
+
+def find_refusal(parts: Agent, key: SessionKey, source: Source) -> str | None:
+    """Return why a turn must not start because the budget is used up; None if it may."""
+    return _judge(parts, key, source)(Usage())
+
+
+def watch_spending(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
+    """Return the check that ends a running turn when its budget is used up; a person's turn is never ended."""
+    if source is Source.CHAT:
+        return lambda used: None
+    return _judge(parts, key, source)
+
+
+def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
+    """Return a check of the usage from now on; the earlier cost is counted once, here."""
+    settings = parts.workspace.settings
+    limited = has_limits(settings.budget)
+    is_child = key.kind is SessionKind.SUBAGENT
+    if not limited and not is_child:
+        return lambda used: None
+    session = parts.store.peek(key)
+    before = Spending((), session.usage if session else Usage())
+    if limited:
+        now = local_time(parts)
+        before = replace(before, today=since_midnight(parts.store.usage(since=now - timedelta(days=1)), now))
+
+    def judge(used: Usage) -> str | None:
+        own = find_subagent_exceeded(settings.subagents.budget, before.session + used) if is_child else None
+        return own or (find_exceeded(settings.budget, replace(before, turn=used), source) if limited else None)
+
+    return judge

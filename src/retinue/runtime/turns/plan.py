@@ -15,8 +15,9 @@ from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, P
 from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import PromptMode, RecalledPassage, TurnInputs
-from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.context.prompt.report import PromptReport, diff_reports, report_prompt
 from retinue.core.approval import Ask
+from retinue.core.codec import from_plain, to_plain
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import Emit
@@ -27,6 +28,7 @@ from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
+from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import working_folder
@@ -221,3 +223,41 @@ def local_time(parts: Agent) -> datetime:
         return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()
     except (ZoneInfoNotFoundError, ValueError):
         return now.astimezone()
+
+
+class PromptHistory:
+    """Remembers the last prompt of a session, and records a new one in the transcript when it changes."""
+
+    def __init__(self) -> None:
+        self._sent: tuple[int, PromptReport] | None = None
+
+    def record(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+        """Record the inputs of the prompt when it changes, and log which section invalidated the cache."""
+        if self._sent is not None and self._sent[0] == _mark(plan):
+            return
+        report = plan.report
+        before = self._sent[1] if self._sent else _last_report(transcript)
+        self._sent = (_mark(plan), report)
+        moved = diff_reports(before, report).moved if before else None
+        if before is not None and moved is None:
+            return
+        transcript.append(Noted(PROMPT_SENT, to_plain(report)))
+        if moved is not None:
+            log.info("prompt cache invalidated: session=%s section=%s because %s", key, moved.name, moved.because)
+
+    def report(self, plan: TurnPlan) -> PromptReport:
+        """Return the sizes of a plan's prompt, computed once while it stays the same."""
+        return self._sent[1] if self._sent is not None and self._sent[0] == _mark(plan) else plan.report
+
+
+def _mark(plan: TurnPlan) -> int:
+    """Return a value that differs when the cached part of the prompt differs."""
+    return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
+
+
+def _last_report(transcript: Transcript) -> PromptReport | None:
+    noted = transcript.tree.last_noted(PROMPT_SENT)
+    try:
+        return from_plain(noted.data, PromptReport) if noted else None
+    except ValueError:
+        return None

@@ -32,16 +32,27 @@ from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.reply import VisibleEvents, parse_reply
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.models import NO_MODEL
-from retinue.runtime.turns.budget import find_refusal, watch_spending
-from retinue.runtime.turns.client_tools import NOTHING_WAITS, goes_on, left_to_sender, take_results
 from retinue.runtime.turns.context_window import ContextWindow, Fixed
-from retinue.runtime.turns.ledger import TranscriptLedger
-from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_loop_parts, read_rules
+from retinue.runtime.turns.loop_setup import (
+    JoiningMessages,
+    find_lane,
+    find_refusal,
+    make_loop_parts,
+    read_rules,
+    watch_spending,
+)
 from retinue.runtime.turns.permissions import permissions_of, run_past_model
-from retinue.runtime.turns.plan import Planner, TurnContext, TurnPlan, local_time
-from retinue.runtime.turns.prompt_history import PromptHistory
-from retinue.runtime.turns.recovery import RunState, find_run
-from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
+from retinue.runtime.turns.plan import Planner, PromptHistory, TurnContext, TurnPlan, local_time
+from retinue.runtime.turns.run_record import RunState, TranscriptLedger, find_run
+from retinue.runtime.turns.user_message import (
+    FRESH_START,
+    NOTHING_WAITS,
+    as_message,
+    goes_on,
+    left_to_sender,
+    open_message,
+    take_results,
+)
 from retinue.sessions.entries import MERGED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset

@@ -1,19 +1,23 @@
-"""Recovering the state of a run from the transcripts, after its process died."""
+"""The record of a run in the transcript, and recovering the state of a run from it after its process died."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
-from retinue.sessions.entries import BESIDE, MERGED, MessageAdded, Noted, TranscriptEntry
+from retinue.core.messages import AssistantMessage, Message, StopReason, ToolCall, ToolResult, UserMessage
+from retinue.sessions.entries import BESIDE, MERGED, CallStarted, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import decode_line
 from retinue.sessions.jsonl.lines import read_forward
 from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import Transcript
 
 _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
 """Stop reasons with which a model finished its answer; such a turn was complete."""
@@ -87,3 +91,24 @@ def _read(path: Path) -> Iterator[TranscriptEntry]:
 def _archives(folder: Path, session: str | None) -> Iterator[Path]:
     if session is not None:
         yield from (path for path in folder.glob(f"{session}.jsonl.*") if ".torn." not in path.name)
+
+
+class TranscriptLedger(Struct, frozen=True):
+    """Writes the messages of one run to its session's transcript."""
+
+    transcript: Transcript
+    run: RunId
+    source: Source
+    merged: dict[int, RunId] = field(default_factory=dict)
+    """Messages that were taken into this run while it ran, by identity, with their own runs."""
+
+    async def record(self, message: Message) -> None:
+        run = self.merged.pop(id(message), self.run)
+        self.transcript.append(MessageAdded(message, run, self.source))
+        if run != self.run:  # After the message: without it, the message must not count as part of this turn.
+            self.transcript.append(Noted(MERGED, {"runs": [run], "into": self.run}))
+
+    async def started(self, call: ToolCall) -> None:
+        arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)
+        digest = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        self.transcript.append(CallStarted(call.id, call.name, digest, self.run))
