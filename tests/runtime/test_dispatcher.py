@@ -15,7 +15,7 @@ from retinue.core.errors import StorageError
 from retinue.core.events import Emit, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.queue import QueueMode, QueueRules
-from retinue.runtime.dispatcher.dispatcher import DispatcherClosed
+from retinue.runtime.dispatcher.commands import DispatcherClosed
 from retinue.runtime.dispatcher.serving import CRASHED, MAX_ATTEMPTS, POISONOUS
 from retinue.runtime.open import Runtime, show_nothing
 from retinue.runtime.turns.runner import SessionRunner

@@ -12,7 +12,8 @@ import msgspec
 from retinue.core.errors import ConfigError, RetinueError, SessionError, UsageError
 from retinue.dispatch.inbox import InboxFull, UnknownRun
 from retinue.dispatch.lanes import LaneFull
-from retinue.runtime.dispatcher.dispatcher import DispatcherClosed, TooBusy
+from retinue.runtime.dispatcher.commands import DispatcherClosed
+from retinue.runtime.dispatcher.dispatcher import TooBusy
 from retinue.security.redaction import redact_everything
 from retinue.tools.approvals.broker import AlreadySettled, NotAnApprover, UnknownApproval
 from retinue.wire import codec

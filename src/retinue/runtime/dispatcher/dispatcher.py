@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,12 +25,12 @@ from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, first_cause
-from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Accepted, Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
-from retinue.core.messages import Usage
 from retinue.dispatch.admission import GroupContext
-from retinue.dispatch.commands.command import Answer, apply_triggers
+from retinue.dispatch.commands.command import apply_triggers
 from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
+from retinue.runtime.dispatcher.commands import CommandRunner, DispatcherClosed, Publish, RunCommand
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
@@ -43,18 +42,9 @@ POLL_SECONDS = 0.05
 MAX_PAUSE = 30.0
 MAX_SESSIONS = 5_000
 """How many sessions may have messages to answer at one time; the inbox limits the messages of each."""
-MAX_COMMAND_ANSWERS = 1_000
 SPARE_PLACES = 16
 """How many turns may be prepared besides those that run, so that a free lane never waits for a plan."""
 MAX_WAKE_CHARS = 200
-
-Publish = Callable[[SessionKey, tuple[RunId, ...], TurnEvent], None]
-"""Receives the events of a session, with the messages that the turn answers."""
-RunCommand = Callable[[Inbound], Awaitable[Answer | None]]
-"""Runs the slash command in a message; returns None if the message is not a command."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _WAKES: Mapping[Source, WakeReason] = {
     Source.BACKGROUND: WakeReason.COMMAND,
@@ -63,10 +53,6 @@ _WAKES: Mapping[Source, WakeReason] = {
     Source.BOOT: WakeReason.BOOT,
     Source.SUBAGENT: WakeReason.SUBAGENT,
 }
-
-
-class DispatcherClosed(RetinueError):
-    """The process is shutting down and accepts no messages."""
 
 
 class TooBusy(RetinueError):
@@ -79,16 +65,6 @@ class SubagentControl(Protocol):
     def cancel_children(self, parent: SessionKey) -> int:
         """Cancel the sub-agents of a session; return how many were running."""
         ...
-
-
-class _Command:
-    """A running slash command: in the end it is accepted, leaves a message to continue with, or fails."""
-
-    def __init__(self) -> None:
-        self.ended = anyio.Event()
-        self.accepted: Acceptance | None = None
-        self.message: Inbound | None = None
-        self.error: Exception | None = None
 
 
 class _Pending:
@@ -130,7 +106,7 @@ class Dispatcher:
         self.sessions = sessions
         self.group_context = GroupContext()
         self._wake_sender, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
-        self._run_command = run_command
+        self._commands = CommandRunner(sessions, run_command, tasks, self._notify, self.publish)
         self._tasks = tasks
         self._places = anyio.CapacityLimiter(sessions.services.lanes.max_running + SPARE_PLACES)
         self._publish: Publish = _publish_nothing
@@ -139,9 +115,6 @@ class Dispatcher:
         self._is_closing = False
         self._driving: dict[SessionKey, anyio.CancelScope] = {}
         self._pending: dict[RunId, _Pending] = {}
-        self._answers: OrderedDict[RunId, Outbound] = OrderedDict()
-        self._accepted_commands: OrderedDict[str, Acceptance] = OrderedDict()
-        self._commands: dict[str, _Command] = {}
         self._followed: set[AgentId] = set()
 
     # Accepting
@@ -152,7 +125,7 @@ class Dispatcher:
         The same idempotency key returns the first acknowledgement and does nothing.
         """
         accepted = await self._accept(inbound, RunId(random_uuid()), idempotency)
-        if not accepted.duplicate and accepted.run not in self._answers:
+        if not accepted.duplicate and self._commands.answer(accepted.run) is None:
             self.wake(inbound.session)
         return accepted
 
@@ -164,8 +137,8 @@ class Dispatcher:
         run = RunId(random_uuid())
         with self._awaiting(run, inbound.session, TurnAudience(show, ask)) as pending:
             accepted = await self._accept(inbound, run, None)
-            if run in self._answers:
-                return self._answers[run]
+            if (answer := self._commands.answer(run)) is not None:
+                return answer
             await show(Accepted(run, inbound.session, accepted.accepted_at))
             return await self._await_outcome(run, pending)
 
@@ -180,9 +153,7 @@ class Dispatcher:
 
     async def wait(self, run: RunId, seconds: float) -> Outbound | None:
         """Return the outcome of a message; None if it has none in time. Raise `UnknownRun` if it does not exist."""
-        if run in self._answers:
-            return self._answers[run]
-        outcome: Outbound | None = self.sessions.services.inbox.outcome(run)
+        outcome = self._commands.answer(run) or self.sessions.services.inbox.outcome(run)
         if outcome is not None or seconds <= 0:
             return outcome
         with self._awaiting(run, self.sessions.services.inbox.session_of(run)) as pending, anyio.move_on_after(seconds):
@@ -192,14 +163,14 @@ class Dispatcher:
     async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance:
         if self._is_closing:
             raise DispatcherClosed("The gateway is shutting down and accepts no messages. Try again in a moment.")
-        if idempotency is not None and idempotency in self._accepted_commands:
-            return replace(self._accepted_commands[idempotency], duplicate=True)
+        if (known := self._commands.accepted(idempotency)) is not None:
+            return replace(known, duplicate=True)
         if len(self._driving) >= MAX_SESSIONS and inbound.session not in self._driving:
             raise TooBusy(f"{MAX_SESSIONS} sessions are already waiting for answers. Try again later.")
         config = self.sessions.home.config
         inbound = apply_triggers(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
-            done = await self._command(inbound, run, idempotency)
+            done = await self._commands.run(inbound, run, idempotency)
             if isinstance(done, Acceptance):
                 return done
             inbound = done
@@ -208,52 +179,10 @@ class Dispatcher:
             self._record_wake(inbound)
         return accepted
 
-    async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance | Inbound:
-        """Run a slash command; return the message that goes to the agent instead, if there is one.
-
-        It runs in a task of the dispatcher: its sender may disconnect, or send it again in the meantime.
-        """
-        name = idempotency or run
-        command = self._commands.get(name)
-        if command is None:
-            command = self._commands[name] = _Command()
-            self._tasks.start_soon(self._carry_out, command, inbound, run, idempotency)
-        await command.ended.wait()
-        if command.error is not None:
-            raise command.error
-        done = command.accepted or command.message
-        if done is None:
-            raise DispatcherClosed("The gateway stopped while running the command. Check whether it took effect.")
-        return done
-
-    async def _carry_out(self, command: _Command, inbound: Inbound, run: RunId, idempotency: str | None) -> None:
-        try:
-            answer = await self._run_command(inbound)
-            if answer is None:
-                command.message = inbound
-            elif answer.ask is None:
-                command.accepted = self._keep_command(inbound, run, answer.text, idempotency)
-            else:
-                if answer.text:
-                    audience = await self._find_audience(inbound.session, (run,), "")
-                    await audience.show(Notice(answer.text))
-                command.message = replace(inbound, text=answer.ask)
-        except Exception as error:  # noqa: BLE001 - border: raised to the sender, which may be gone
-            log.warning("a command in %s failed: %s", inbound.session, error)
-            command.error = error
-        finally:
-            self._commands.pop(idempotency or run, None)
-            command.ended.set()
-
-    def _keep_command(self, inbound: Inbound, run: RunId, text: str, idempotency: str | None) -> Acceptance:
-        session = self.sessions.runner(inbound.session).parts.store.peek(inbound.session)
-        answer = Outbound(run, inbound.session, str(session.id) if session else "", TurnStatus.OK, text)
-        _keep(self._answers, run, answer)
-        accepted = Acceptance(run, self.sessions.home.clock.now())
-        if idempotency is not None:
-            _keep(self._accepted_commands, idempotency, accepted)
-        self._publish(inbound.session, (run,), TurnFinished(run, TurnStatus.OK, text, Usage(), ""))
-        return accepted
+    async def _notify(self, session: SessionKey, run: RunId, text: str) -> None:
+        """Show a text to the clients of a session and to the caller of a message."""
+        audience = await self._find_audience(session, (run,), "")
+        await audience.show(Notice(text))
 
     # Waiting
 
@@ -349,9 +278,9 @@ class Dispatcher:
         """Start nothing more and wait for running turns and commands; return false if some run after that time."""
         self._is_closing = True
         with anyio.move_on_after(seconds):
-            while self._driving or self._commands:  # noqa: ASYNC110 - sessions end one by one
+            while self._driving or self._commands.are_running:  # noqa: ASYNC110 - sessions end one by one
                 await anyio.sleep(POLL_SECONDS / 5)
-        return not self._driving and not self._commands
+        return not self._driving and not self._commands.are_running
 
     def stop(self, session: SessionKey) -> bool:
         """Stop the running turn of a session in any process, and its sub-agents; return false if nothing ran."""
@@ -505,9 +434,3 @@ class Dispatcher:
         """Close the stream of wakes."""
         self._wake_sender.close()
         self.wakes.close()
-
-
-def _keep(kept: OrderedDict[K, V], name: K, value: V) -> None:
-    kept[name] = value
-    while len(kept) > MAX_COMMAND_ANSWERS:
-        kept.popitem(last=False)
