@@ -20,6 +20,7 @@ from tests.faults.scene import Scene
 from tests.faults.server import RuleServer
 from tests.faults.storm import SESSIONS, die_at_every_write, storm
 
+from bench.faults_resources import run_resources
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
@@ -46,6 +47,7 @@ def run(*, full: bool) -> None:
         anyio.run(_huge_answer, Path(place) / "huge", sheet)
         for compacted in (True, False):
             _long_session(Path(place) / f"long-{compacted}", sheet, compacted=compacted)
+    run_resources(sheet, cases=200 if full else 40, seed=1)
     sheet.save()
 
 

@@ -22,7 +22,8 @@ from playwright.async_api import (
 )
 
 from retinue.core.clock import SystemClock
-from retinue.gateway.server import ShutdownRequest, run_gateway
+from retinue.gateway.server import run_gateway
+from retinue.gateway.shutdown import ShutdownRequest
 from retinue.runtime.home import load_home
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, wait_until_listening

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from retinue.client import Client, GatewayAddress, open_client
 from retinue.core.clock import SystemClock
 from retinue.gateway.auth.tokens import TokenStore
-from retinue.gateway.server import ShutdownRequest, run_gateway
+from retinue.gateway.server import run_gateway
+from retinue.gateway.shutdown import ShutdownRequest
 from retinue.runtime.home import load_home
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
@@ -120,6 +121,12 @@ class Hall:
                 ending.request("the test is over")
 
 
+async def wait_until(happened: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not happened():
+            await anyio.sleep(0.005)
+
+
 async def wait_until_listening(home: HomePaths) -> str:
     with anyio.fail_after(PATIENCE):
         while (found := find_instance(home)) is None or not found.url:
@@ -149,9 +156,15 @@ class GatewayProcess:
         return await self.ended()
 
 
+WITHOUT_UVLOOP = ("-c", "import sys; sys.modules['uvloop'] = None; from retinue.cli.main import main; main()")
+"""Arguments of Python that run Retinue as if uvloop were not installed."""
+
+
 @asynccontextmanager
-async def gateway_process(hall: Hall, **variables: str) -> AsyncIterator[GatewayProcess]:
-    argv = [sys.executable, "-m", "retinue", "gateway", "run", "--port", "0", "--home", str(hall.home.path)]
+async def gateway_process(
+    hall: Hall, *, program: Sequence[str] = ("-m", "retinue"), **variables: str
+) -> AsyncIterator[GatewayProcess]:
+    argv = [sys.executable, *program, "gateway", "run", "--port", "0", "--home", str(hall.home.path)]
     output = hall.home.path.parent / "gateway.out"
     with output.open("ab") as file:
         process = subprocess.Popen(argv, env={**hall.environment, **variables}, stdout=file, stderr=file)

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +20,11 @@ from retinue.audit.log_reader import LogRecord, parse_records
 from retinue.core.keys import RunId, SessionKey, current_run, enter_run
 from retinue.security.logs import (
     LOG,
+    MAX_REPEATS,
+    REPEAT_SECONDS,
     JsonFormatter,
     LogFile,
+    RepeatFilter,
     RunContextFilter,
     TextFormatter,
     show_logs,
@@ -28,6 +32,7 @@ from retinue.security.logs import (
     tune_logs,
 )
 from retinue.security.redaction import Redactor
+from retinue.testing.clock import FrozenClock
 
 KEY = SessionKey.parse("agent:work:main")
 log = logging.getLogger("retinue.tests.logs")
@@ -239,3 +244,64 @@ def test_a_process_follows_when_another_began_a_new_file(tmp_path: Path) -> None
     other.close()
     assert (tmp_path / "retinue.log.1").read_text() == "one\nother\n"
     assert path.read_text() == "again\n"
+
+
+@pytest.fixture
+def limited(written: io.StringIO) -> tuple[io.StringIO, FrozenClock]:
+    """A log with a limit on repetitions, and its clock."""
+    clock = FrozenClock()
+    handler = next(each for each in logging.getLogger().handlers if each.name == LOG)
+    handler.addFilter(RepeatFilter(clock.monotonic))
+    return written, clock
+
+
+def messages(written: io.StringIO) -> list[str]:
+    return [record.message for record in read(written)]
+
+
+def test_the_same_record_is_written_at_most_so_often_a_minute(limited: tuple[io.StringIO, FrozenClock]) -> None:
+    written, clock = limited
+    for number in range(MAX_REPEATS + 40):
+        log.warning("attempt %d failed", number)
+    log.warning("something else failed")
+    assert messages(written) == [
+        *(f"attempt {number} failed" for number in range(MAX_REPEATS)),
+        "something else failed",
+    ]
+    clock.advance(timedelta(seconds=REPEAT_SECONDS))
+    log.warning("attempt %d failed", 1_000)
+    assert messages(written)[-2:] == ["repeated 40 times: attempt %d failed", "attempt 1000 failed"]
+
+
+def test_a_message_without_arguments_is_recognised_by_its_first_line(
+    limited: tuple[io.StringIO, FrozenClock],
+) -> None:
+    written, _clock = limited
+    for number in range(MAX_REPEATS * 2):
+        logging.getLogger("asyncio").error("\n".join(("socket.accept() out of system resource", hex(number))))
+    assert len(read(written)) == MAX_REPEATS
+
+
+def test_records_about_the_audit_log_and_debug_records_are_not_limited(
+    limited: tuple[io.StringIO, FrozenClock],
+) -> None:
+    written, _clock = limited
+    logging.getLogger("retinue").setLevel(logging.DEBUG)
+    audit = logging.getLogger("retinue.storage.auditlog")
+    for number in range(MAX_REPEATS * 2):
+        audit.warning("entry %d is damaged", number)
+        log.debug("step %d", number)
+    assert len(read(written)) == MAX_REPEATS * 4
+
+
+def test_two_handlers_of_a_record_count_it_once(limited: tuple[io.StringIO, FrozenClock]) -> None:
+    written, clock = limited
+    other = logging.StreamHandler(io.StringIO())
+    other.addFilter(RepeatFilter(clock.monotonic))
+    logging.getLogger().addHandler(other)
+    try:
+        for number in range(MAX_REPEATS):
+            log.warning("attempt %d failed", number)
+    finally:
+        logging.getLogger().removeHandler(other)
+    assert len(read(written)) == MAX_REPEATS

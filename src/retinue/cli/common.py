@@ -107,7 +107,7 @@ def keep_logs(home: HomePaths) -> None:
     """
     import logging
 
-    from retinue.security.logs import LOG, LogFile, RunContextFilter, TextFormatter
+    from retinue.security.logs import LOG, LogFile, RepeatFilter, RunContextFilter, TextFormatter
 
     everything = logging.getLogger()
     if any(handler.name == LOG for handler in everything.handlers):
@@ -121,6 +121,7 @@ def keep_logs(home: HomePaths) -> None:
             pass
     handler.name = LOG
     handler.addFilter(RunContextFilter())
+    handler.addFilter(RepeatFilter())
     handler.setFormatter(TextFormatter())
     everything.addHandler(handler)
     logging.getLogger("retinue").setLevel(logging.INFO)

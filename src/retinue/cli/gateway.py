@@ -51,6 +51,7 @@ def run(invocation: Invocation, port: int | None) -> int:
 
     from retinue.core.errors import UsageError
     from retinue.gateway.server import run_gateway
+    from retinue.gateway.shutdown import ShutdownGuard, ShutdownRequest
     from retinue.security.logs import show_logs
     from retinue.storage.files import make_private_dir
 
@@ -62,7 +63,8 @@ def run(invocation: Invocation, port: int | None) -> int:
     if home.config.gateway.mode == "remote":
         raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
     has_uvloop = find_spec("uvloop") is not None  # a third less time for each turn; not available on every system
-    ending = anyio.run(run_gateway, home, port, backend_options={"use_uvloop": has_uvloop})
+    ending = ShutdownRequest(ShutdownGuard())
+    anyio.run(run_gateway, home, port, ending, backend_options={"use_uvloop": has_uvloop})
     if ending.restart:
         # A new process, so that the whole configuration is read again.
         os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606

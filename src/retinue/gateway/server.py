@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,7 +25,16 @@ from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
 from retinue.gateway.methods.registry import load_methods
 from retinue.gateway.reload import Reloader
-from retinue.gateway.transport import IDLE_SECONDS, HttpProtocol, SocketProtocol, address_of, choose_host, listen
+from retinue.gateway.shutdown import DRAIN_SECONDS, ShutdownRequest, handling_signals
+from retinue.gateway.transport import (
+    IDLE_SECONDS,
+    ConnectionAcceptor,
+    HttpProtocol,
+    SocketProtocol,
+    address_of,
+    choose_host,
+    listen,
+)
 from retinue.gateway.websocket import SocketEndpoint
 from retinue.runtime.agents.agent import GatewayControl
 from retinue.runtime.automation.bundled_hooks import boot_agents
@@ -44,7 +53,6 @@ from retinue.wire.protocol import GATEWAY_STREAM, MAX_FRAME_BYTES, TICK_SECONDS,
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.4
-DRAIN_SECONDS = 20.0
 CLOSE_SECONDS = 2
 TIDY_SECONDS = 6 * 3600.0
 KEPT_DAYS = 30
@@ -57,6 +65,23 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._ended = anyio.Event()
+        self._acceptors: list[ConnectionAcceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        def make_protocol() -> HttpProtocol:
+            return HttpProtocol(self.config, self.server_state, self.lifespan.state)
+
+        await self.lifespan.startup()
+        self.servers = []
+        self._acceptors = [ConnectionAcceptor(each, make_protocol) for each in sockets or ()]
+        for acceptor in self._acceptors:
+            acceptor.start()
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
 
     def end(self) -> None:
         self.should_exit = True
@@ -73,22 +98,6 @@ class _Server(uvicorn.Server):
         yield
 
 
-class ShutdownRequest:
-    """Requests the shutdown of a gateway. A second request does not wait for running turns."""
-
-    def __init__(self) -> None:
-        self.requested = anyio.Event()
-        self.reason = ""
-        self.restart = False
-        self.at_once = False
-
-    def request(self, reason: str, *, restart: bool = False) -> None:
-        if self.requested.is_set():
-            self.at_once = True
-        self.reason, self.restart = self.reason or reason, restart
-        self.requested.set()
-
-
 async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None) -> ShutdownRequest:
     """Serve until a shutdown is requested; returns that request. Raises `AlreadyRunning` if the home has a gateway."""
     ending = shutdown or ShutdownRequest()
@@ -99,7 +108,9 @@ async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownReq
         opened = listen(host, settings.port if port is None else port)
         async with open_gateway(home, ending) as gateway:
             gateway.state.address = address_of(opened)
-            await _serve(gateway, opened, lock, ending)
+            hangup = asyncio.Event()
+            with handling_signals(ending, hangup.set):
+                await _serve(gateway, opened, lock, ending, hangup)
     finally:
         lock.release()
     return ending
@@ -140,7 +151,9 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
     return Authenticator(home.config.gateway, tokens, pairing, runtime.shared.secrets, home.clock)
 
 
-async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest) -> None:
+async def _serve(
+    gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest, hangup: asyncio.Event
+) -> None:
     app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, load_methods()))
     config = uvicorn.Config(
         app,
@@ -160,7 +173,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
     )
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_handle_signals, gateway, ending)
+        tasks.start_soon(_reload_on_hangup, gateway, hangup)
         served = anyio.Event()
         tasks.start_soon(_serve_until_ended, server, opened, served)
         while not server.started:  # noqa: ASYNC110 - the server sets no event
@@ -209,25 +222,27 @@ async def _drain(gateway: Gateway, ending: ShutdownRequest) -> None:
                 patience.cancel()
 
             tasks.start_soon(watch_second_signal)
-            await gateway.runtime.dispatcher.drain(DRAIN_SECONDS)
+            await run_logged("waiting for running turns", gateway.runtime.dispatcher.drain, DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
-    folders = load_hook_folders(gateway.runtime.home)
-    if ending.restart:
-        await folders.run_hooks("gateway:pre-restart", reason=ending.reason)
-    await folders.run_hooks("gateway:shutdown", reason=ending.reason)
+    await run_logged("running the hooks of the shutdown", _run_shutdown_hooks, gateway, ending)
     for connection in gateway.connections:
         connection.close(CloseCode.RESTART if ending.restart else CloseCode.GOING_AWAY, "the gateway is shutting down")
     if gateway.connections:
         await anyio.sleep(0.05)
 
 
-async def _handle_signals(gateway: Gateway, ending: ShutdownRequest) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async for received in signals:
-            if received is signal.SIGHUP:
-                await gateway.reloader.apply()
-            else:
-                ending.request(f"it received {received.name}")
+async def _run_shutdown_hooks(gateway: Gateway, ending: ShutdownRequest) -> None:
+    folders = load_hook_folders(gateway.runtime.home)
+    if ending.restart:
+        await folders.run_hooks("gateway:pre-restart", reason=ending.reason)
+    await folders.run_hooks("gateway:shutdown", reason=ending.reason)
+
+
+async def _reload_on_hangup(gateway: Gateway, hangup: asyncio.Event) -> None:
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        await gateway.reloader.apply()
 
 
 async def _watch_tokens_and_config(gateway: Gateway) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import logging
+import os
+import resource
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,9 +20,18 @@ from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.gateway.auth.request_source import is_loopback
 
+log = logging.getLogger(__name__)
+
 ABORT = "retinue.abort"
 """The key in the scope's extensions under which the server puts the function that cuts a connection off."""
 IDLE_SECONDS = 60
+BACKLOG = 2048
+MAX_ACCEPTED_AT_ONCE = 64
+"""How many connections are accepted before the event loop does other work."""
+FIRST_ACCEPT_PAUSE, MAX_ACCEPT_PAUSE = 0.05, 1.0
+"""Seconds until the next attempt after a connection could not be accepted."""
+RESERVED_DESCRIPTORS = 32
+"""Descriptors that connections leave to the database, the log, models and tools."""
 MAX_GATHERED_BYTES = 64 * 1024
 TAILNET = ipaddress.ip_network("100.64.0.0/10")
 TAILNET_NAME_SERVER = "100.100.100.100"
@@ -97,6 +110,93 @@ def address_of(opened: socket.socket) -> str:
     host, port = opened.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a client cannot connect to it
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class ConnectionAcceptor:
+    """Accepts connections, and pauses if the process has too few descriptors or too little memory for another one.
+
+    The servers of the event loops do not: that of asyncio repeats a failed attempt thousands of times a second, that of
+    uvloop closes new connections or the listening socket. A connection that waits here is accepted later.
+    """
+
+    def __init__(self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._pause = FIRST_ACCEPT_PAUSE
+        self._is_exhausted = False
+        self._waiting: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[Any]] = set()
+        self.failures = 0
+        """How many attempts have failed."""
+
+    def start(self) -> None:
+        self._listening.setblocking(False)
+        self._listening.listen(BACKLOG)
+        self._loop.add_reader(self._listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more connections; the socket stays open."""
+        self._loop.remove_reader(self._listening)
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _accept(self) -> None:
+        for _ in range(MAX_ACCEPTED_AT_ONCE):
+            try:
+                _check_free_descriptors()
+                connection, _address = self._listening.accept()
+                connection.setblocking(False)
+                opening = self._loop.create_task(self._open(connection))
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                if self._is_exhausted:
+                    self._is_exhausted = False
+                    log.info("no connection waits any more")
+                return
+            except (OSError, MemoryError) as error:
+                self._wait(error)
+                return
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+            self._pause = FIRST_ACCEPT_PAUSE
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except (OSError, MemoryError) as error:
+            log.warning("a new connection was closed: %r", error)
+            connection.close()
+
+    def _wait(self, error: OSError | MemoryError) -> None:
+        self.failures += 1
+        self._loop.remove_reader(self._listening)
+        self._waiting = self._loop.call_later(self._pause, self._resume)
+        self._pause = min(self._pause * 2, MAX_ACCEPT_PAUSE)
+        if not self._is_exhausted:
+            self._is_exhausted = True
+            log.warning(
+                "new connections must wait: %r. Close clients, or raise the limit of open files (`ulimit -n`, "
+                "LimitNOFILE= of a systemd service) or of memory",
+                error,
+            )
+
+    def _resume(self) -> None:
+        self._waiting = None
+        self._loop.add_reader(self._listening, self._accept)
+        self._accept()
+
+
+def _check_free_descriptors() -> None:
+    """Raise `OSError` if a connection would use one of the reserved descriptors.
+
+    The system assigns the lowest free number, so a new number shows how many are in use.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(number)
+    if limit != resource.RLIM_INFINITY and number >= limit - min(RESERVED_DESCRIPTORS, limit // 4):
+        raise OSError(errno.EMFILE, f"{number} of {limit} file descriptors are in use")
 
 
 class HttpProtocol(H11Protocol):

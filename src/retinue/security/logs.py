@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -49,6 +52,82 @@ class RunContextFilter(logging.Filter):
         spelled = " ".join(f"{name}={value}" for name, value in marks.items())
         record.__dict__.update(marks, run_context=f"[{spelled}] " if run_context else "")
         return True
+
+
+MAX_REPEATS = 60
+"""How many records with the same origin and template are written in one period."""
+REPEAT_SECONDS = 60.0
+_NEVER_LIMITED = ("retinue.audit", "retinue.storage.auditlog")
+"""Loggers whose records are always written, because they report on the audit log."""
+_MAX_TEMPLATES = 1_000
+_MAX_TEMPLATE_CHARS = 200
+
+_Origin = tuple[str, str, int, str]
+
+
+class _Repeats:
+    """How often one template was logged in the current period."""
+
+    def __init__(self, record: logging.LogRecord, template: str, started: float) -> None:
+        self.record = record
+        self.template = template
+        self.started = started
+        self.count = 0
+
+
+class RepeatFilter(logging.Filter):
+    """Writes the same record at most `MAX_REPEATS` times a minute, then one line with the number of the others.
+
+    Records are the same if their logger, source line and template are equal. Several handlers may each have a filter:
+    the first one decides for all. Records below INFO are never limited, because somebody who enables them wants all.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._seen: dict[_Origin, _Repeats] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        decided: bool | None = getattr(record, "within_limit", None)
+        if decided is not None:
+            return decided
+        with self._lock:
+            now = self._monotonic()
+            ended = [key for key, repeats in self._seen.items() if now - repeats.started >= REPEAT_SECONDS]
+            summaries = [_summarize(self._seen.pop(key)) for key in ended]
+            is_limited = record.levelno >= logging.INFO and not record.name.startswith(_NEVER_LIMITED)
+            within_limit = not is_limited or self._count(record, now)
+        record.within_limit = within_limit
+        for summary in summaries:
+            if summary is not None:
+                logging.getLogger(summary.name).handle(summary)
+        return within_limit
+
+    def _count(self, record: logging.LogRecord, now: float) -> bool:
+        # Libraries such as asyncio put addresses of objects in later lines of a message that has no arguments.
+        template = str(record.msg).partition("\n")[0][:_MAX_TEMPLATE_CHARS]
+        origin = (record.name, record.pathname, record.lineno, template)
+        repeats = self._seen.get(origin)
+        if repeats is None:
+            if len(self._seen) >= _MAX_TEMPLATES:
+                self._seen.pop(next(iter(self._seen)))
+            repeats = self._seen[origin] = _Repeats(record, template, now)
+        repeats.count += 1
+        return repeats.count <= MAX_REPEATS
+
+
+def _summarize(repeats: _Repeats) -> logging.LogRecord | None:
+    """Return a record that reports how many records were not written; None if all were."""
+    if repeats.count <= MAX_REPEATS:
+        return None
+    first = repeats.record
+    arguments = (repeats.count - MAX_REPEATS, repeats.template)
+    summary = logging.LogRecord(
+        first.name, first.levelno, first.pathname, first.lineno, "repeated %d times: %s", arguments, None
+    )
+    summary.within_limit = True
+    return summary
 
 
 class TextFormatter(RedactingFormatter):
@@ -140,6 +219,7 @@ def show_logs() -> None:
     handler = logging.StreamHandler()
     handler.name = CONSOLE
     handler.addFilter(RunContextFilter())
+    handler.addFilter(RepeatFilter())
     logging.getLogger().addHandler(handler)
 
 
