@@ -20,6 +20,7 @@ from tests.faults.scene import Scene
 from tests.faults.server import RuleServer
 from tests.faults.storm import SESSIONS, die_at_every_write, storm
 
+from bench import faults_salvage
 from bench.faults_resources import run_resources
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
@@ -48,6 +49,7 @@ def run(*, full: bool) -> None:
         for compacted in (True, False):
             _long_session(Path(place) / f"long-{compacted}", sheet, compacted=compacted)
     run_resources(sheet, cases=200 if full else 40, seed=1)
+    faults_salvage.run_salvage(sheet, faults_salvage.CASES if full else faults_salvage.SHORT_CASES, "salvage")
     sheet.save()
 
 

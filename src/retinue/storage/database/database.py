@@ -17,14 +17,18 @@ from retinue.core.errors import StorageError
 from retinue.storage.database.database_file import (
     DatabaseDamaged,
     NewerDatabase,
+    adopt_salvaged,
     connect,
     create,
     explain_sqlite_error,
     find_strays,
     keep_damaged_log,
+    migrate,
     opening_alone,
     put_aside,
+    replace_damaged,
     roll_back,
+    write_report,
 )
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
 from retinue.storage.files.descriptors import make_private_dir
@@ -46,7 +50,8 @@ class Database:
     """One connection to a database that several processes share. Any thread may use it, one at a time.
 
     Statements take well under a millisecond and run in the calling thread. A file that cannot be used is renamed and
-    kept, and a new one is created; `notes` contains messages about this for the operator. A database that was moved or
+    kept, and a new one with its readable rows is created; `notes` contains messages about this for the operator, and
+    `read_reports` returns those of all processes. A database that was moved or
     replaced while it was open is reopened at the next use.
 
     With `durable`, a change waits for the disk and survives a power failure; without it, a change survives the end of
@@ -130,7 +135,7 @@ class Database:
         self._disconnect()
         with opening_alone(self.path.parent):
             if _identity_of(self.path) == self._identity:
-                self._put_aside("corrupt", "it is damaged")
+                self._replace("corrupt", "it is damaged")
         self._open()
 
     def _disconnect(self) -> None:
@@ -143,7 +148,9 @@ class Database:
         make_private_dir(self.path.parent)
         with opening_alone(self.path.parent):
             for stray in list(find_strays(self.path)):
-                self._add_note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
+                aside = put_aside(stray, "corrupt")
+                self._add_note(f"{stray.name} did not belong there and was kept as {aside.name}.", aside)
+            adopt_salvaged(self.path)
             if not _connected[self.path]:
                 self._check_log()
             self._connection = self._connect()
@@ -156,12 +163,17 @@ class Database:
             try:
                 return connect(self.path, self._schema, durable=self._durable)
             except DatabaseDamaged as damage:
-                self._put_aside("corrupt", str(damage))
+                self._replace("corrupt", str(damage))
             except NewerDatabase as newer:
                 if self._newer == "refuse":
                     raise
-                self._put_aside("newer", str(newer))
-        create(self.path, self._schema)
+                if newer.same_tables:
+                    self._replace("newer", str(newer))
+                else:
+                    self._put_aside("newer", str(newer))
+                    create(self.path, self._schema)
+        else:
+            create(self.path, self._schema)
         return connect(self.path, self._schema, durable=self._durable)
 
     def _check_log(self) -> None:
@@ -169,18 +181,43 @@ class Database:
         if aside is not None:
             self._add_note(
                 f"The log of {self.path.name} is damaged: its last changes cannot be read, and messages that were "
-                f"accepted then may be missing. It was kept as {aside.name}; check your last messages for answers."
+                f"accepted then may be missing. It was kept as {aside.name}; check your last messages for answers.",
+                aside,
             )
+
+    def _replace(self, why: str, reason: str) -> None:
+        """Move a file aside, and put a new one with its readable rows and those of its copy in its place."""
+        # Damage is rare, and each start of the program imports this module.
+        from retinue.storage.database.copies import read_copy
+        from retinue.storage.database.damaged_pages import load_damaged
+        from retinue.storage.database.salvage import Salvage, TableReport, describe_salvage
+
+        copy = read_copy(self.path)
+        salvage = Salvage(load_damaged(self.path), self._schema, copy.content if copy else None, migrate)
+        reports: tuple[TableReport, ...] = ()
+
+        def fill(base: sqlite3.Connection) -> None:
+            nonlocal reports
+            reports = salvage.write(base)
+
+        aside = replace_damaged(self.path, self._schema, fill, why)
+        copied_at = copy.made_at if copy and any(report.restored for report in reports) else None
+        rows = describe_salvage(reports, copied_at)
+        self._add_note(
+            f"{self.path.name} could not be used: {reason.rstrip('.')}. It was kept as {aside.name}. {rows}", aside
+        )
 
     def _put_aside(self, why: str, reason: str) -> None:
         aside = put_aside(self.path, why)
         self._add_note(
             f"{self.path.name} could not be used: {reason.rstrip('.')}. It was kept as {aside.name} and a new one was "
-            "started; messages that still waited in it will not be answered."
+            "started; messages that still waited in it will not be answered.",
+            aside,
         )
 
-    def _add_note(self, text: str) -> None:
+    def _add_note(self, text: str, aside: Path) -> None:
         self.notes.append(text)
+        write_report(aside, text)
         log.warning(text)
 
 

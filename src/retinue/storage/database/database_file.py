@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
@@ -19,7 +19,7 @@ from pathlib import Path
 from retinue.core.errors import StorageError
 from retinue.storage.database.state_schema import Schema
 from retinue.storage.database.wal import find_damage
-from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, sync_folder
+from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, sync_folder, write_atomic
 from retinue.storage.files.errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
 
 BUSY_SECONDS = 5.0
@@ -28,6 +28,7 @@ MAX_CHECKED_BYTES = 64 * 1024 * 1024
 
 MAX_READ_ATTEMPTS = 50
 _SIDE_FILES = ("-wal", "-shm")
+_SALVAGED, _REPORT, _SHOWN = ".salvaged", ".txt", ".shown"
 
 
 class DatabaseDamaged(StorageError):
@@ -35,7 +36,14 @@ class DatabaseDamaged(StorageError):
 
 
 class NewerDatabase(StorageError):
-    """The file was written by a newer Retinue."""
+    """The file was written by a newer Retinue, or its version number is damaged.
+
+    With `same_tables`, its tables are those that this Retinue knows, so their rows can be read.
+    """
+
+    def __init__(self, message: str, *, same_tables: bool) -> None:
+        super().__init__(message)
+        self.same_tables = same_tables
 
 
 def connect(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
@@ -56,8 +64,11 @@ def connect(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
     return connection
 
 
-def create(path: Path, schema: Schema) -> None:
-    """Create a database under a temporary name and rename it, so that a crash leaves either all of it or nothing."""
+def create(path: Path, schema: Schema, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    """Create a database under a temporary name and rename it, so that a crash leaves either all of it or nothing.
+
+    `fill` inserts its first rows.
+    """
     beside = path.with_name(f"{path.name}.new")
     with explained(path.name, path.parent):
         _remove(beside)
@@ -70,6 +81,8 @@ def create(path: Path, schema: Schema) -> None:
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("PRAGMA journal_mode = WAL")
                 migrate(connection, schema)
+                if fill is not None:
+                    fill(connection)
                 _configure(connection, durable=True)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
@@ -102,6 +115,32 @@ def migrate(connection: sqlite3.Connection, schema: Schema) -> None:
             raise
 
 
+def replace_damaged(path: Path, schema: Schema, fill: Callable[[sqlite3.Connection], None], why: str) -> Path:
+    """Put a new database with the rows of `fill` in the place of a damaged one; return the new name of the damaged one.
+
+    The new database is complete before the damaged one is moved: if the process is killed in between, the next start
+    finds it (`adopt_salvaged`).
+    """
+    salvaged = path.with_name(path.name + _SALVAGED)
+    create(salvaged, schema, fill)
+    aside = put_aside(path, why)
+    adopt_salvaged(path)
+    return aside
+
+
+def adopt_salvaged(path: Path) -> None:
+    """Use the new database of an interrupted `replace_damaged` if the damaged one was moved away, else remove it."""
+    salvaged = path.with_name(path.name + _SALVAGED)
+    if not os.path.lexists(salvaged):
+        return
+    with explained(path.name, path.parent):
+        if os.path.lexists(path):
+            _remove(salvaged)
+        else:
+            salvaged.rename(path)
+            _sync(path.parent)
+
+
 def put_aside(path: Path, why: str) -> Path:
     """Rename the file at `path`, with its log, to the first free `<name>.<why>-<n>`."""
     aside = _free_name(path, why)
@@ -110,6 +149,31 @@ def put_aside(path: Path, why: str) -> Path:
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
+
+
+def write_report(aside: Path, text: str) -> None:
+    """Store what happened to a file beside it, until it is deleted; `read_reports` finds it."""
+    with suppress(StorageError):
+        write_atomic(aside.with_name(aside.name + _REPORT), text.encode(), synced=False)
+
+
+def read_reports(path: Path, *, unshown: bool = False) -> dict[Path, str]:
+    """Return the reports about the files of a database that were moved aside and still exist, the oldest first.
+
+    With `unshown`, only those that no chat has shown yet.
+    """
+    found = {}
+    for report in sorted(path.parent.glob(f"{path.name}*{_REPORT}"), key=lambda each: each.stat().st_mtime_ns):
+        kept, shown = report.with_suffix(""), report.suffixes[-2:] == [_SHOWN, _REPORT]
+        if os.path.lexists(kept.with_suffix("") if shown else kept) and not (shown and unshown):
+            with suppress(OSError):
+                found[report] = report.read_text(errors="replace")
+    return found
+
+
+def mark_report_shown(report: Path) -> None:
+    with suppress(OSError):
+        report.rename(report.with_suffix(_SHOWN + _REPORT))
 
 
 def _free_name(path: Path, why: str) -> Path:
@@ -188,6 +252,9 @@ def sqlite_errors_explained(path: Path) -> Iterator[None]:
 def explain_sqlite_error(error: sqlite3.Error, path: Path) -> Exception:
     """Return what an error means for the file; an error in the SQL itself is returned unchanged."""
     name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, sqlite3.OperationalError) and not name:
+        # The only such error that SQLite did not report itself: a text that cannot be decoded.
+        return DatabaseDamaged(f"'{path.name}' in {path.parent} contains text that cannot be read.")
     kind = "_".join(name.split("_")[:2])
     where = f"'{path.name}' in {path.parent}"
     if kind in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
@@ -239,19 +306,23 @@ def _check_file(path: Path, connection: sqlite3.Connection, schema: Schema) -> N
         checked = path.stat().st_size <= MAX_CHECKED_BYTES
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if checked else "ok"
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorname != "SQLITE_ERROR":
+        if getattr(error, "sqlite_errorname", "") != "SQLITE_ERROR":
             raise
         # These statements are valid in every database, so the error is caused by the file.
         raise DatabaseDamaged(f"'{path.name}' is damaged: {error}.") from error
     if version > len(schema):
         raise NewerDatabase(
             f"{path} was written by a newer Retinue (version {version}; this one knows {len(schema)}). "
-            "Update Retinue, or move the file away to go on without the messages in it."
+            "Update Retinue, or move the file away to go on without the messages in it.",
+            same_tables=_tables_in(connection) == _tables_of(schema),
         )
     if verdict != "ok":
         raise DatabaseDamaged(f"'{path.name}' is damaged: {' '.join(str(verdict).split())}.")
     if version < 1:
         raise DatabaseDamaged(f"'{path.name}' is a database of another program.")
+    later = {name for _, name, *_ in _tables_of(schema)} - {name for _, name, *_ in _tables_of(schema[:version])}
+    if later & {name for _, name, *_ in _tables_in(connection)}:
+        raise DatabaseDamaged(f"'{path.name}' has the version number {version}, but tables of a later version.")
 
 
 def _configure(connection: sqlite3.Connection, *, durable: bool) -> None:

@@ -273,3 +273,50 @@ STATE_SCHEMA: Schema = (
     (PAIRING_REQUESTS,),
     (AGENDA, AGENDA_WAITING, HOOK_RUNS),
 )
+
+JSON_COLUMNS = frozenset(
+    {"inbox.payload", "inbox.result", "outbox.chat", "outbox.body", "jobs.body", "children.body", "hook_runs.body"}
+)
+"""Columns that contain JSON. A row of a damaged database whose JSON cannot be read is not salvaged."""
+
+MOMENT_COLUMNS = frozenset(
+    {
+        "agenda.at",
+        "agenda.read_at",
+        "approvals.asked_at",
+        "approvals.decided_at",
+        "approvals.expires_at",
+        "children.asked_at",
+        "children.ended_at",
+        "children.told_at",
+        "command_rules.added_at",
+        "gateway_tokens.created_at",
+        "gateway_tokens.expires_at",
+        "gateway_tokens.revoked_at",
+        "gateway_tokens.used_at",
+        "heartbeats.at",
+        "hook_runs.accepted_at",
+        "inbox.accepted_at",
+        "inbox.delivered_at",
+        "job_runs.ended_at",
+        "job_runs.slot",
+        "job_runs.started_at",
+        "jobs.next_at",
+        "outbox.due_at",
+        "pairing_codes.expires_at",
+        "pairing_requests.asked_at",
+        "pairing_requests.expires_at",
+        "rule_uses.used_at",
+        "written_lines.written_at",
+    }
+)
+"""Columns that contain a time. A row of a damaged database with an invalid time is not salvaged."""
+
+RESTORED_TABLES = frozenset(
+    {"approvals", "command_rules", "gateway_tokens", "heartbeats", "job_runs", "jobs", "rule_uses", "written_lines"}
+)
+"""Tables whose unreadable rows are restored from the last verified copy.
+
+The other tables contain what is in progress: messages, answers and webhooks that are not delivered yet, sub-agents,
+notices, one-time codes. Their old rows would repeat an effect.
+"""

@@ -46,6 +46,24 @@ def find_damage(content: bytes, index: bytes = b"") -> WalDamage | None:
     return WalDamage(readable) if unread_changes or _goes_further(index, readable, log.salts) else None
 
 
+def committed_pages(content: bytes) -> dict[int, bytes]:
+    """Return the pages of all changes that SQLite would replay from a log, by page number."""
+    log = _read_header(content)
+    if log is None:
+        return {}
+    size = _FRAME + log.page
+    pages: dict[int, bytes] = {}
+    change: dict[int, bytes] = {}
+    for frame in range(_scan(content, log)[0]):
+        start = _HEADER + frame * size
+        number, pages_after_commit = struct.unpack_from(">II", content, start)
+        change[number] = content[start + _FRAME : start + size]
+        if pages_after_commit:
+            pages |= change
+            change = {}
+    return pages
+
+
 def _scan(content: bytes, log: _Log) -> tuple[int, bool]:
     """Return the number of readable frames, and whether a committed change follows them."""
     size = _FRAME + log.page
