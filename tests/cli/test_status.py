@@ -124,3 +124,19 @@ def test_a_gateway_that_runs_tells_how_it_is_doing(home: Path, retinue: RunComma
     assert (found["answers"], found["pid"], found["url"]) == (True, started.data["pid"], started.data["url"])
     assert found["sessionsActive"] == 0
     assert "No gateway runs." not in checked
+
+
+def test_what_a_damaged_database_kept_and_lost_is_reported_until_the_file_is_deleted(
+    home: Path, retinue: RunCommand
+) -> None:
+    retinue("init")
+    retinue("cron", "add", "--name", "news", "--cron", "0 8 * * *", "-m", "What is new?")
+    database = home / "state.sqlite"
+    database.write_bytes(b"damaged" + database.read_bytes()[7:])
+    assert [job["name"] for job in retinue("cron", "list", "--json").data] == ["news"]
+    [report] = retinue("status", "--json").data["reports"]
+    assert "jobs: 1 kept" in report
+    findings = retinue("doctor", "--json").data["findings"]
+    assert [finding["what"] for finding in findings if finding["area"] == "state"] == [report]
+    (home / "state.sqlite.corrupt-1").unlink()
+    assert retinue("status", "--json").data["reports"] == []

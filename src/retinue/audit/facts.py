@@ -136,6 +136,8 @@ class Facts(Struct, frozen=True):
     """Whether tracing is enabled but its packages are not installed."""
     state_whole: bool = True
     """Whether `state.sqlite` can be read."""
+    state_reports: tuple[str, ...] = ()
+    """What happened to damaged databases that were set aside and still exist."""
     plugin_problems: tuple[str, ...] = ()
     """Why enabled plugins are not loaded."""
     audit_damage: tuple[str, ...] = ()

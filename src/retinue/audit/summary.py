@@ -14,7 +14,7 @@ from retinue.core.clock import format_moment
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId
 from retinue.sessions.index import INDEX_NAME, read_index
-from retinue.storage.database import query_read_only
+from retinue.storage.database import query_read_only, read_reports
 from retinue.storage.home_paths import HomePaths
 
 STATE = "state.sqlite"
@@ -73,6 +73,13 @@ def list_idle_tokens(home: HomePaths, now: datetime, since: datetime) -> tuple[s
     """Return the names of valid tokens that were not used since then."""
     rows = query_read_only(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
     return tuple(name for (name,) in rows or ())
+
+
+def list_reports(home: HomePaths, job_database: Path) -> tuple[str, ...]:
+    """Return what happened to damaged databases that were set aside and still exist."""
+    return tuple(
+        text for path in dict.fromkeys((home.path / STATE, job_database)) for text in read_reports(path).values()
+    )
 
 
 def is_whole(database: Path) -> bool:

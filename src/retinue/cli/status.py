@@ -49,7 +49,7 @@ def describe_home(home: Home) -> dict[str, Any]:
     """Collect the state of a home as plain data."""
     import anyio
 
-    from retinue.audit.summary import count_approvals, count_messages, next_jobs
+    from retinue.audit.summary import count_approvals, count_messages, list_reports, next_jobs
     from retinue.storage.process_locks import find_instance
 
     paths, loaded = home.paths, home.loaded
@@ -68,6 +68,7 @@ def describe_home(home: Home) -> dict[str, Any]:
             {"id": job.id, "name": job.name, "agent": job.agent, "at": job.next_at.isoformat() if job.next_at else None}
             for job in next_jobs(paths, JOBS_SHOWN)
         ],
+        "reports": list(list_reports(paths, home.job_database)),
         "lastErrors": _list_errors(home.log_file),
     }
 
@@ -174,6 +175,7 @@ def _format_status(data: dict[str, Any]) -> str:
     if data["pendingApprovals"]:
         rows.append(("approvals", f"{data['pendingApprovals']} pending: `retinue approvals list`"))
     rows += [("next job", f"{job['name']} at {_format_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
+    rows += [("database", report) for report in data["reports"]]
     rows += [("error", f"{error['time']} {error['message']}") for error in data["lastErrors"]]
     return table(rows)
 

@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 0.4
 CLOSE_SECONDS = 2
 TIDY_SECONDS = 6 * 3600.0
+COPY_CHECK_SECONDS = 60.0
 KEPT_DAYS = 30
 """How long the inbox keeps answered messages."""
 
@@ -186,6 +187,7 @@ async def _serve(
         log.info("the gateway listens on %s; %d sessions have unanswered messages", gateway.state.address, left)
         tasks.start_soon(_watch_tokens_and_config, gateway)
         tasks.start_soon(_clean_up, gateway)
+        tasks.start_soon(_copy_databases, gateway)
         if gateway.runtime.home.config.cron.enabled:
             tasks.start_soon(gateway.background.jobs.serve)
         tasks.start_soon(gateway.background.heartbeats.serve)
@@ -260,6 +262,16 @@ async def _watch_tokens_and_config(gateway: Gateway) -> None:
 def _close_revoked(gateway: Gateway) -> None:
     invalid = gateway.auth.tokens.invalid_ids()
     gateway.connections.close_if(lambda principal: principal.token_id in invalid, "the token was revoked")
+
+
+async def _copy_databases(gateway: Gateway) -> None:
+    """Keep verified copies of the databases, from which unreadable rows are restored after damage."""
+    while True:
+        await anyio.sleep(COPY_CHECK_SECONDS)
+        try:
+            await gateway.runtime.copy_databases()
+        except RetinueError as error:
+            log.warning("the database could not be copied: %s", error)
 
 
 async def _clean_up(gateway: Gateway) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -46,7 +47,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import TextSource, literal, sanitise_line, wrap_untrusted
 from retinue.sessions.maintenance import run_maintenance
-from retinue.storage.database import Database
+from retinue.storage.database import Database, mark_report_shown, read_reports
 from retinue.storage.files.descriptors import sweep_temporaries
 from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
@@ -81,9 +82,11 @@ class Runtime(Sessions):
         """Stop the running turn of a session, in any process."""
         return self.dispatcher.stop(session)
 
-    async def greet(self, session: SessionKey) -> Greeting:
-        """Return the greeting of a session."""
-        return await make_greeting(self.runner(session))
+    async def greet(self, session: SessionKey, *, owner: bool = True) -> Greeting:
+        """Return the greeting of a session; for the owner with reports about damage that no chat has shown yet."""
+        greeting = await make_greeting(self.runner(session))
+        reports = self._take_reports() if owner else ()
+        return msgspec.structs.replace(greeting, caution="\n".join(filter(None, (greeting.caution, *reports))))
 
     async def display(self, session: SessionKey) -> Display:
         """Return how the turns of the session are shown."""
@@ -101,11 +104,35 @@ class Runtime(Sessions):
         return outbound
 
     async def _show_notes(self, agent: AgentId, show: Emit) -> None:
+        for report in self._take_reports():
+            await show(Notice(report))
         found = self.agent(agent)
         for note in (*self.services.inbox.notes, *found.store.notes, *found.access.credentials.notes):
             if note not in self._shown_notes:
                 self._shown_notes.add(note)
                 await show(Notice(note))
+
+    def _take_reports(self) -> list[str]:
+        """Return the reports about damaged databases that no chat has shown yet, and mark them as shown."""
+        texts = []
+        for path in {self.services.database.path, self.services.job_database.path}:
+            for report, text in read_reports(path, unshown=True).items():
+                mark_report_shown(report)
+                if text not in self._shown_notes:
+                    texts.append(text)
+        self._shown_notes.update(texts)
+        return texts
+
+    async def copy_databases(self) -> None:
+        """Copy each database that changed since its last copy, which must be an hour old, unless a turn runs."""
+        from retinue.storage.database.copies import is_copy_due, make_copy
+
+        if self.services.lanes.running or self.services.lanes.waiting:
+            return
+        now = self.home.clock.now()
+        for path in {self.services.database.path, self.services.job_database.path}:
+            if is_copy_due(path, now):
+                await anyio.to_thread.run_sync(make_copy, path, now)
 
     def tidy(self, agent: AgentId) -> None:
         """Archive and delete old data of an agent's sessions, as configured."""

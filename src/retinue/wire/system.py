@@ -35,6 +35,8 @@ class Status(Wire, frozen=True):
     config_hash: str
     config_problems: list[str]
     draining: bool
+    reports: tuple[str, ...] = ()
+    """What happened to damaged databases that were set aside and still exist."""
 
 
 class ReadAudit(Params, frozen=True):

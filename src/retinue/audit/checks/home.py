@@ -68,8 +68,16 @@ def check_state(facts: Facts) -> Iterator[Finding]:
             "state",
             Severity.PROBLEM,
             f"{facts.home.path / 'state.sqlite'} is damaged or not a database.",
-            "It holds queued messages, jobs, approvals and tokens. The next start replaces it with an empty one.",
-            "Restore the file from a backup before you start anything.",
+            "It holds queued messages, jobs, approvals and tokens. The next start keeps the rows that can be read.",
+            "Restore the file from a backup before you start anything, or start the gateway and read its report.",
+        )
+    for report in facts.state_reports:
+        yield Finding(
+            "state",
+            Severity.WARNING,
+            report,
+            "Rows that were lost are only in the file that was kept, if at all.",
+            "Check your jobs, tokens and last messages, then delete the file that was kept; this removes the report.",
         )
 
 
@@ -153,7 +161,7 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
             tuple(Discard(entry.path) for entry in stale),
         )
     for entry in files:
-        if _KEPT.fullmatch(entry.path.name):
+        if _KEPT.fullmatch(entry.path.name) and entry.path.suffix != ".txt":
             yield Finding(
                 "leftovers",
                 Severity.NOTE,

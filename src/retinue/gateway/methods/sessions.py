@@ -155,7 +155,7 @@ async def unsubscribe(call: Call, params: wire.Subscribe) -> Done:
 @registry.implements(wire.INTRODUCE)
 async def introduce(call: Call, params: OfSession) -> wire.Introduction:
     key = _session(call, params)
-    greeting = await call.runtime.greet(key)
+    greeting = await call.runtime.greet(key, owner=call.principal.is_owner)
     display = await call.runtime.display(key)
     return wire.Introduction(
         **asdict(greeting),

@@ -22,6 +22,7 @@ from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.gateway.metrics import memory_megabytes
 from retinue.security.redaction import redact_data
+from retinue.storage.database import read_reports
 from retinue.wire import codec
 from retinue.wire import system as wire
 from retinue.wire.frames import Nothing
@@ -55,6 +56,7 @@ async def status(call: Call, params: Nothing) -> wire.Status:
         config_hash=gateway.reloader.hash,
         config_problems=list(gateway.reloader.problems),
         draining=state.draining,
+        reports=tuple(read_reports(gateway.runtime.services.database.path).values()),
     )
 
 

@@ -34,7 +34,7 @@ from retinue.audit.facts import (
     Truncation,
     WorkspaceFacts,
 )
-from retinue.audit.summary import is_whole
+from retinue.audit.summary import is_whole, list_reports
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
@@ -125,6 +125,7 @@ async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = 
         zone_known=_is_zone(zone),
         tracing_missing=home.config.diagnostics.otel.enabled and find_spec("opentelemetry") is None,
         state_whole=whole,
+        state_reports=list_reports(home.paths, home.job_database),
         plugin_problems=home.registry.problems,
         audit_damage=tuple(map(str, await anyio.to_thread.run_sync(home.audit.verify))),
     )

@@ -88,12 +88,7 @@ def create(path: Path, schema: Schema, fill: Callable[[sqlite3.Connection], None
             finally:
                 connection.close()
         with explained(path.name, path.parent):
-            beside.rename(path)
-            folder = os.open(path.parent, FOLDER)
-            try:
-                sync_folder(folder)
-            finally:
-                os.close(folder)
+            _rename_durably(beside, path)
     except BaseException:
         with suppress(OSError):
             _remove(beside)
@@ -137,8 +132,7 @@ def adopt_salvaged(path: Path) -> None:
         if os.path.lexists(path):
             _remove(salvaged)
         else:
-            salvaged.rename(path)
-            _sync(path.parent)
+            _rename_durably(salvaged, path)
 
 
 def put_aside(path: Path, why: str) -> Path:
@@ -360,6 +354,16 @@ def _tables_of(schema: Schema) -> frozenset[tuple[str, ...]]:
 def _tables_in(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     return frozenset(tuple(row) for row in rows)
+
+
+def _rename_durably(old: Path, new: Path) -> None:
+    """Rename a file in its folder, so that the new name survives a power failure."""
+    old.rename(new)
+    folder = os.open(new.parent, FOLDER)
+    try:
+        sync_folder(folder)
+    finally:
+        os.close(folder)
 
 
 def _remove(path: Path) -> None:
