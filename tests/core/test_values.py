@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import re
+import weakref
+from collections.abc import Callable
 
+import pytest
+
+from retinue.context.measure import tokens_of
 from retinue.core.clock import SystemClock, random_id, random_uuid
-from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Trust, Usage, least_trusted, said
-from retinue.core.model import ModelRef
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Trust,
+    Usage,
+    least_trusted,
+    memoize_per_message,
+    said,
+)
+from retinue.core.model import ModelRef, ModelRequest
+from retinue.providers.apis.openai_chat import chat_messages
+from retinue.sessions.repair import repair
 
 
 def test_usage_adds_up() -> None:
@@ -22,6 +42,40 @@ def test_the_words_of_a_message_leave_out_reasoning_and_calls() -> None:
     assert message.calls == (call,)
     assert said("Hi").content == (Text("Hi"),)
     assert Image("image/png", "") not in said("Hi").content
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: said("Hi"),
+        lambda: AssistantMessage((Text("Hello"), ToolCall("1", "ls", {}))),
+        lambda: AssistantMessage((Text(" "), Text("Hello"))),
+        lambda: ToolResult("1", "ls", (Text("a.txt"),)),
+    ],
+)
+def test_a_message_that_was_read_by_every_cache_is_freed_with_its_last_reference(make: Callable[[], Message]) -> None:
+    message = make()
+    request = ModelRequest(ModelRef("test", "model"), "", "", (message,))
+    repair([message])
+    tokens_of(message)
+    chat_messages(request)
+    freed = weakref.ref(message)
+    del message, request
+    assert freed() is None
+
+
+def test_a_cached_function_runs_once_for_each_message() -> None:
+    seen: list[Message] = []
+
+    def compute(message: Message) -> Message:
+        seen.append(message)
+        return message
+
+    cached = memoize_per_message(compute)
+    first, second = said("Hi"), said("Hi")
+    assert cached(first) is cached(first) is first
+    assert cached(second) is second
+    assert len(seen) == 2
 
 
 def test_a_text_is_as_trusted_as_its_least_trusted_part() -> None:

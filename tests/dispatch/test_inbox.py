@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from retinue.core.clock import random_uuid
 from retinue.core.envelope import CallSummary, Inbound, Origin, Outbound, PeerKind, Source
 from retinue.core.errors import SessionError
 from retinue.core.events import TurnStatus
@@ -55,6 +56,57 @@ def run(name: str) -> RunId:
 
 def answer(name: str, text: str = "done", session: SessionKey = KEY) -> Outbound:
     return Outbound(run(name), session, "id", TurnStatus.OK, text)
+
+
+@contextmanager
+def counting_steps(database: Database) -> Iterator[list[int]]:
+    """Count the instructions that SQLite executes in the block, in tens."""
+    steps = [0]
+
+    def count() -> int:
+        steps[0] += 1
+        return 0
+
+    with database.change() as connection:
+        connection.set_progress_handler(count, 10)
+    try:
+        yield steps
+    finally:
+        with database.change() as connection:
+            connection.set_progress_handler(None, 0)
+
+
+def answer_many(inbox: Inbox, count: int) -> None:
+    for _ in range(count):
+        name = random_uuid()
+        inbox.accept(Inbound("hello", KEY), run(name))
+        inbox.claim(KEY, [run(name)], run(name))
+        inbox.finish(run(name), answer(name))
+
+
+LOOK_UPS: dict[str, Callable[[Inbox], object]] = {
+    "a whole turn": lambda inbox: answer_many(inbox, 1),
+    "waiting": lambda inbox: inbox.waiting(KEY),
+    "abandoned": lambda inbox: inbox.abandoned(KEY),
+    "unfinished": Inbox.unfinished,
+    "is_unfinished": lambda inbox: inbox.is_unfinished(KEY),
+    "count": lambda inbox: inbox.count("waiting"),
+    "origin_of": lambda inbox: inbox.origin_of(KEY, run("new")),
+    "last_spoken": lambda inbox: inbox.last_spoken(KEY),
+}
+
+
+@pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
+def test_answered_messages_do_not_slow_the_inbox_down(
+    database: Database, inbox: Inbox, look_up: Callable[[Inbox], object]
+) -> None:
+    answer_many(inbox, 20)
+    with counting_steps(database) as few:
+        look_up(inbox)
+    answer_many(inbox, 600)
+    with counting_steps(database) as many:
+        look_up(inbox)
+    assert many[0] <= few[0] + 10
 
 
 def accept(inbox: Inbox, *names: str, session: SessionKey = KEY) -> None:

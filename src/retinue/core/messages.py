@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -177,15 +177,19 @@ def memoize_per_message(compute: Callable[[Message], T]) -> Callable[[Message], 
     """Cache a function of one message by the identity of the message, for its lifetime.
 
     A history is read at every turn and hardly changes; hashing its messages would cost as much as the results save.
+    A result that is the message itself is not stored, because the cache would keep the message alive forever.
     """
-    known: dict[int, tuple[T, weakref.ref[Message]]] = {}
+    known: dict[int, tuple[T | None, bool, weakref.ref[Message]]] = {}
 
     @wraps(compute)
     def cached(message: Message) -> T:
         at = id(message)
         found = known.get(at)
         if found is None:
-            found = known[at] = compute(message), weakref.ref(message, lambda _: known.pop(at, None))
-        return found[0]
+            result = compute(message)
+            is_itself = result is message
+            reference = weakref.ref(message, lambda _: known.pop(at, None))
+            found = known[at] = None if is_itself else result, is_itself, reference
+        return cast("T", message if found[1] else found[0])
 
     return cached

@@ -106,20 +106,23 @@ _IS_UNFINISHED = "SELECT 1 FROM inbox WHERE session = ? AND agent = ? AND state 
 
 _SESSION_OF = "SELECT session, agent FROM inbox WHERE run = ?"
 
-_ORIGIN = """
-SELECT payload FROM inbox WHERE (run = ? OR (session = ? AND agent = ?)) AND account IS NOT NULL
-ORDER BY run = ? DESC, id DESC LIMIT 1
+_ORIGIN = "SELECT payload FROM inbox WHERE run = ? AND account IS NOT NULL"
+
+# The indexes are named because SQLite would otherwise sort all messages of the session to find the last one.
+_LAST_ORIGIN = """
+SELECT payload FROM inbox INDEXED BY inbox_from_chats WHERE session = ? AND agent = ? AND account IS NOT NULL
+ORDER BY id DESC LIMIT 1
 """
 
 _LAST_SPOKEN = """
-SELECT payload FROM inbox WHERE session = ? AND agent = ?
+SELECT payload FROM inbox INDEXED BY inbox_in_order WHERE session = ? AND agent = ?
     AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat' AND json_extract(payload, '$.owner')
 ORDER BY id DESC LIMIT 1
 """
 
 _IS_WAITING = "SELECT 1 FROM inbox WHERE run = ? AND state = 'waiting'"
 
-_COUNT_IN_STATE = "SELECT count(*) FROM inbox WHERE state = ?"
+_COUNT_IN_STATE = "SELECT count(*) FROM inbox WHERE state IN ('waiting', 'claimed') AND state = ?"
 
 _PRUNE = "DELETE FROM inbox WHERE state IN ('done', 'dropped') AND accepted_at < ?"
 
@@ -337,7 +340,7 @@ class Inbox:
 
     def origin_of(self, session: SessionKey, run: RunId) -> Origin | None:
         """Return the chat of a message, or that of the last message of its session that came from one."""
-        found = self._first(_ORIGIN, run, session.text, session.agent, run)
+        found = self._first(_ORIGIN, run) or self._first(_LAST_ORIGIN, session.text, session.agent)
         return found.origin if found else None
 
     def last_spoken(self, session: SessionKey) -> Inbound | None:

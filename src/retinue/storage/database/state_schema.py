@@ -260,6 +260,17 @@ CREATE TABLE hook_runs (
 )
 """
 
+# Messages without an answer, of all sessions; a partial index, because almost all messages have one.
+INBOX_UNFINISHED = """
+CREATE INDEX inbox_unfinished ON inbox (state, session, agent) WHERE state IN ('waiting', 'claimed')
+"""
+
+# The last messages of a session. An index ends with the row id, so this is the order of arrival.
+INBOX_IN_ORDER = "CREATE INDEX inbox_in_order ON inbox (session, agent)"
+
+# The last messages of a session that came from a chat of a channel.
+INBOX_FROM_CHATS = "CREATE INDEX inbox_from_chats ON inbox (session, agent) WHERE account IS NOT NULL"
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -272,6 +283,7 @@ STATE_SCHEMA: Schema = (
     (HEARTBEATS, HEARTBEATS_BY_AGENT),
     (PAIRING_REQUESTS,),
     (AGENDA, AGENDA_WAITING, HOOK_RUNS),
+    (INBOX_UNFINISHED, INBOX_IN_ORDER, INBOX_FROM_CHATS),
 )
 
 JSON_COLUMNS = frozenset(
