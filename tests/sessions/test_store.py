@@ -535,3 +535,69 @@ def test_a_folder_of_the_owners_choice_may_be_a_link(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     store.open(MAIN).append(user("Hello"))
     assert texts(make_store(tmp_path, "n").open(MAIN)) == ["Hello"]
+
+
+def start_many(store: SessionStore, count: int) -> list[SessionKey]:
+    keys = [SessionKey.parse(f"agent:main:room-{number}") for number in range(count)]
+    for key in keys:
+        store.begin(key, [user("Hello")])
+    return keys
+
+
+def test_starting_a_session_writes_one_row_however_many_there_are(store: SessionStore, tmp_path: Path) -> None:
+    start_many(store, 200)
+    index, journal = store.folder / "sessions.json", store.folder / "sessions.journal"
+    store.list()
+    before = index.stat().st_ino, index_of(store), journal.stat().st_size if journal.exists() else 0
+    for number in range(10):
+        store.begin(SessionKey.parse(f"agent:main:new-{number}"), [user("Hello")])
+    assert (index.stat().st_ino, index_of(store)) == before[:2]
+    assert 0 < journal.stat().st_size - before[2] < 10 * 1_000
+    other = make_store(tmp_path, "o")
+    assert other.peek(SessionKey.parse("agent:main:new-7")) == store.peek(SessionKey.parse("agent:main:new-7"))
+    assert len(other.list()) == 210
+
+
+def test_a_long_journal_is_folded_into_the_index(store: SessionStore, tmp_path: Path) -> None:
+    start_many(store, 400)
+    index, journal = store.folder / "sessions.json", store.folder / "sessions.journal"
+    assert journal.stat().st_size <= index.stat().st_size // 4
+    store.delete(SessionKey.parse("agent:main:room-5"))
+    assert not journal.exists()
+    assert len(json.loads(index_of(store))) == 399
+    assert make_store(tmp_path, "o").list() == store.list()
+
+
+@pytest.mark.parametrize("damage", [b"{torn", b"", b'{"index": "00000000", "size": 1}\n', b"\0\0\n"])
+def test_a_journal_that_cannot_be_used_costs_nothing_but_reading(
+    store: SessionStore, tmp_path: Path, damage: bytes
+) -> None:
+    start_many(store, 150)
+    journal = store.folder / "sessions.journal"
+    data = journal.read_bytes()
+    expected = store.list()
+    journal.write_bytes(data[:-20] + damage if damage else b"")
+    other = make_store(tmp_path, "o")
+    assert other.list() == expected
+    other.begin(IDEAS, [user("An idea")])
+    assert make_store(tmp_path, "p").list() == other.list()
+
+
+def test_a_journal_of_an_earlier_index_is_ignored(store: SessionStore, tmp_path: Path) -> None:
+    """A process may end after it replaced the index and before it removed the journal."""
+    keys = start_many(store, 150)
+    journal = store.folder / "sessions.journal"
+    old = journal.read_bytes()
+    gone = keys[-1]
+    store.delete(gone)
+    journal.write_bytes(old)
+    assert make_store(tmp_path, "o").peek(gone) is None
+    assert gone not in {session.key for session in make_store(tmp_path, "p").list()}
+
+
+def test_a_store_keeps_few_sessions_in_memory_besides_the_index(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retinue.sessions.store._MAX_AHEAD", 20)
+    for key in start_many(store, 60):
+        store.open(key).append(user("Again"))
+        assert store.peek(key) is not None
+    assert len(store._ahead) <= 21

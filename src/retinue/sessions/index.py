@@ -1,6 +1,7 @@
 """The session index, `sessions.json`: one row per session, derived from the transcripts.
 
-Each transcript is read once, later only what was appended.
+Each transcript is read once, later only what was appended. Changed rows of a large index are appended to
+`sessions.journal`, so that the time to start a session does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
 from operator import attrgetter
@@ -26,15 +28,21 @@ from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import Header, TranscriptEntry
 from retinue.sessions.jsonl.codec import EPOCH, decode_line, parse_time
-from retinue.sessions.jsonl.lines import open_regular, read_forward
+from retinue.sessions.jsonl.lines import append_lines, open_exclusive, open_regular, read_forward
 from retinue.sessions.jsonl.message_codec import mapping_of
 from retinue.sessions.session import Session, apply_entry, session_from_header
 from retinue.sessions.usage import UsageRecord, record_usage
 from retinue.storage.files import NotThere, write_atomic
 from retinue.storage.files.errors import explained
+from retinue.storage.files.file_info import Stamp, stamp_path
 
 INDEX_NAME = "sessions.json"
+JOURNAL_NAME = "sessions.journal"
 CHECK = "check"
+MAX_REPLACED_ROWS = 100
+"""An index of at most so many rows is replaced as a whole; the changed rows of a larger one are appended."""
+MAX_JOURNAL_SHARE = 4
+"""The index is replaced when the journal reaches this fraction of its size."""
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """A session id is used as a file name."""
@@ -72,11 +80,7 @@ class _Row(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
 def read_index(path: Path) -> Rows | None:
     """Return the rows, or None if there is no index; raise `ValueError` or `StorageError` if it cannot be used."""
-    try:
-        with open_regular(path) as descriptor:
-            return decode_index(os.read(descriptor, os.fstat(descriptor).st_size + 1))
-    except NotThere:
-        return None
+    return IndexFile(path).read()
 
 
 def decode_index(text: bytes) -> Rows:
@@ -85,24 +89,87 @@ def decode_index(text: bytes) -> Rows:
     return {row.key: row for row in rows}
 
 
-class IndexWriter:
-    """Replaces the index atomically; each row is one line, so that it can be read and compared.
+class _Base(Struct, frozen=True):
+    """The index to which a journal belongs; `header` is the first line of that journal."""
 
-    A turn changes one row, so the encoded lines of the others are cached.
+    stamp: Stamp
+    size: int
+    header: bytes
+
+
+class IndexFile:
+    """The index on disk; each row is one line, so that it can be read and compared. The caller holds the folder's lock.
+
+    The first line of the journal names the index to which it belongs by its checksum. A journal of another index is
+    ignored, for example after a crash between replacing the index and removing the journal.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines: dict[SessionId, tuple[Session, str]] = {}
+        self._journal = path.with_name(JOURNAL_NAME)
+        self._base: _Base | None = None
 
-    def write(self, rows: Rows) -> None:
-        self._lines = {row.id: (row, self._line(row)) for row in rows.values()}
-        text = ",\n".join(sorted(line for _, line in self._lines.values()))
-        write_atomic(self._path, f"{{\n{text}\n}}\n".encode(), synced=False)
+    def read(self) -> Rows | None:
+        """Return the rows, or None if there is no index; raise `ValueError` or `StorageError` if it cannot be used."""
+        self._base = None
+        stamp = stamp_path(self._path, follow=False)
+        try:
+            with open_regular(self._path) as descriptor:
+                text = os.read(descriptor, os.fstat(descriptor).st_size + 1)
+        except NotThere:
+            return None
+        rows = decode_index(text)
+        self._base = _make_base(stamp, text)
+        return rows | self._read_journal(self._base)
 
-    def _line(self, row: Session) -> str:
-        kept = self._lines.get(row.id)
-        return kept[1] if kept is not None and kept[0] is row else encode_row(row)
+    def write(self, rows: Rows, changed: Collection[SessionKey] | None) -> None:
+        """Write the rows. `changed` are the keys of those that were added or changed, None if some were removed."""
+        if changed is None or len(rows) <= MAX_REPLACED_ROWS or not self._append([rows[key] for key in changed]):
+            self._replace(rows)
+
+    def _replace(self, rows: Rows) -> None:
+        lines = ",\n".join(sorted(map(encode_row, rows.values())))
+        text = f"{{\n{lines}\n}}\n".encode()
+        write_atomic(self._path, text, synced=False)
+        self._base = _make_base(stamp_path(self._path, follow=False), text)
+        with explained(JOURNAL_NAME, self._path.parent):
+            self._journal.unlink(missing_ok=True)
+
+    def _append(self, rows: Iterable[Session]) -> bool:
+        """Append rows to the journal; return false if the index has to be replaced instead."""
+        base = self._base
+        if base is None or base.stamp != stamp_path(self._path, follow=False):
+            return False
+        data = b"".join(f"{{{encode_row(row)}}}\n".encode() for row in rows)
+        try:
+            with open_exclusive(self._journal) as descriptor:
+                size = os.fstat(descriptor).st_size
+                if os.pread(descriptor, len(base.header), 0) == base.header:
+                    fits = size + len(data) <= base.size // MAX_JOURNAL_SHARE
+                    if fits:
+                        append_lines(descriptor, data, durable=False)
+                    return fits
+        except NotThere:
+            pass
+        write_atomic(self._journal, base.header + data, synced=False)
+        return True
+
+    def _read_journal(self, base: _Base) -> Rows:
+        rows: Rows = {}
+        try:
+            lines = [line for _, line in read_forward(self._journal)]
+        except StorageError:
+            return rows
+        if not lines or lines[0] + b"\n" != base.header:
+            return rows
+        for line in lines[1:]:
+            with suppress(ValueError):  # torn by a crash; the transcript has everything
+                rows |= decode_index(line)
+        return rows
+
+
+def _make_base(stamp: Stamp, text: bytes) -> _Base:
+    return _Base(stamp, len(text), f'{{"index": "{crc32(text):08x}", "size": {len(text)}}}\n'.encode())
 
 
 def move_aside(path: Path) -> Path:

@@ -21,13 +21,13 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.entries import Body, Header, TranscriptEntry
 from retinue.sessions.index import (
     INDEX_NAME,
+    JOURNAL_NAME,
     SUFFIX,
-    IndexWriter,
+    IndexFile,
     Rows,
     SummaryLog,
     collect_usage,
     move_aside,
-    read_index,
     summarise_folder,
     summarise_transcript,
 )
@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 SETTLE_SECONDS = 10.0
 
 _OPEN_AT_ONCE = 32
+_MAX_AHEAD = 1_000
+
+_IndexStamp = tuple[Stamp, Stamp]
+"""The stamps of the index and of its journal."""
 
 
 class _Change(Struct):
@@ -53,8 +57,15 @@ class _Change(Struct):
     rows: Rows
     searched: bool = False
     """Whether every transcript in the folder is known to have a row."""
-    dirty: bool = False
+    changed: set[SessionKey] = field(default_factory=set)
+    """The keys of rows that were added or changed."""
+    removed: bool = False
+    """Whether rows were removed or may have been."""
     summary_log: SummaryLog = field(default_factory=SummaryLog)
+
+    @property
+    def dirty(self) -> bool:
+        return self.removed or bool(self.changed)
 
     def current(self, key: SessionKey) -> Session | None:
         """Return the session of a key, up to date with its transcript; None if it has no transcript."""
@@ -94,12 +105,12 @@ class _Change(Struct):
         lost = {key: row for key, row in self.rows.items() if key not in found and not self.path_of(row.id).is_file()}
         if lost | found != self.rows:
             self.rows = lost | found
-            self.dirty = True
+            self.removed = True
         return found
 
     def put(self, session: Session) -> None:
         self.rows[session.key] = session
-        self.dirty = True
+        self.changed.add(session.key)
 
     def path_of(self, session: SessionId) -> Path:
         return self.folder / f"{session}{SUFFIX}"
@@ -130,15 +141,15 @@ class SessionStore:
         self._session_ids = session_ids
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
-        self._index_path = f"{folder}/{INDEX_NAME}"
-        self._writer = IndexWriter(folder / INDEX_NAME)
-        self._read: tuple[Stamp, Rows] | None = None
+        self._index_path, self._journal_path = f"{folder}/{INDEX_NAME}", f"{folder}/{JOURNAL_NAME}"
+        self._index = IndexFile(folder / INDEX_NAME)
+        self._read: tuple[_IndexStamp, Rows] | None = None
         self._searched: Stamp = None
         """The stamp of the folder when every transcript in it had a row.
 
         Two changes within the resolution of a time stamp look like one, but starting a session changes the index too.
         """
-        self._ahead: dict[SessionKey, Session] = {}
+        self._ahead: OrderedDict[SessionKey, Session] = OrderedDict()
         """Sessions as last read, newer than the index; for reading only, never saved."""
         self._unsettled: set[SessionKey] = set()
         self._settled_at: float | None = None
@@ -161,6 +172,9 @@ class SessionStore:
             session = change.current(key)
         if session is not None:
             self._ahead[key] = session
+            self._ahead.move_to_end(key)
+            while len(self._ahead) > _MAX_AHEAD:
+                self._ahead.popitem(last=False)
         return session
 
     def _seen(self, key: SessionKey) -> Session | None:
@@ -249,7 +263,7 @@ class SessionStore:
                 raise SessionError(f"There is no session '{key}'. List the sessions to see their keys.")
             kept = self._archive(session, "deleted")
             del change.rows[key]
-            change.dirty = True
+            change.removed = True
             return kept
 
     def usage(self, since: datetime | None = None) -> tuple[UsageRecord, ...]:
@@ -328,7 +342,7 @@ class SessionStore:
             return _Change(self.folder, dict(self._read[1]), searched=unchanged)
         path = self.folder / INDEX_NAME
         try:
-            rows = read_index(path)
+            rows = self._index.read()
         except (ValueError, StorageError) as error:
             rows = None
             self._note(f"The session index could not be used ({error}). It was kept as {move_aside(path).name}.")
@@ -347,14 +361,14 @@ class SessionStore:
         try:
             self._save_usage(change.summary_log)
             if change.dirty:
-                self._writer.write(change.rows)
+                self._index.write(change.rows, None if change.removed else change.changed)
         except StorageError as error:
             self._read = None
             self._note(f"The session index was not written and will be rebuilt from the transcripts: {error}")
             return
-        change.dirty, change.summary_log = False, SummaryLog()
+        change.changed, change.removed, change.summary_log = set(), False, SummaryLog()
         stamp = self._index_stamp()
-        self._read = (stamp, change.rows) if stamp is not None else None
+        self._read = (stamp, change.rows) if stamp[0] is not None else None
 
     def _save_usage(self, summary_log: SummaryLog) -> None:
         folder = self._usage_folder
@@ -378,8 +392,8 @@ class SessionStore:
             f"The usage folder could not be used ({error}). It was kept as {move_aside(self._usage_folder).name}."
         )
 
-    def _index_stamp(self) -> Stamp:
-        return stamp_path(self._index_path, follow=False)
+    def _index_stamp(self) -> _IndexStamp:
+        return stamp_path(self._index_path, follow=False), stamp_path(self._journal_path, follow=False)
 
     @property
     def _usage_folder(self) -> Path:
