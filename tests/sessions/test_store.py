@@ -595,7 +595,9 @@ def test_a_journal_of_an_earlier_index_is_ignored(store: SessionStore, tmp_path:
     assert gone not in {session.key for session in make_store(tmp_path, "p").list()}
 
 
-def test_a_store_keeps_few_sessions_in_memory_besides_the_index(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_keeps_few_sessions_in_memory_besides_the_index(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("retinue.sessions.store._MAX_AHEAD", 20)
     for key in start_many(store, 60):
         store.open(key).append(user("Again"))
