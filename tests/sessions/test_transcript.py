@@ -399,7 +399,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, {limits})
 transcript.append(user("space is back"))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.count("Free some space") == 2
+    assert done.stdout.count("the file size limit is reached") == 2
     assert transcript.path.read_bytes().startswith(before)
     assert texts(reopen(transcript)) == ["kept", "space is back"]
 

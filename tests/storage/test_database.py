@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from retinue.core.errors import StorageError
 from retinue.storage.database import Database, DatabaseDamaged, NewerDatabase
+from retinue.storage.database.database_file import explain_sqlite_error
+from retinue.storage.files import DiskFull, InputOutputError, QuotaExceeded, ReadOnly
 
 FIRST = ("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",)
 SECOND = ("CREATE TABLE more (id INTEGER PRIMARY KEY)", "CREATE INDEX by_word ON words (word)")
@@ -361,10 +365,10 @@ except DiskFull as error:
 """
 
 
-def check_filled(path: Path, output: str) -> None:
+def check_filled(path: Path, output: str, reason: str) -> None:
     *numbers, last = output.splitlines()
     assert last.startswith("full: 'state.sqlite' in ")
-    assert "the disk is full. Free some space" in last
+    assert reason in last
     with opened(path) as database:
         assert [word.strip() for word in words(database)] == numbers
         add(database, "goes on")
@@ -377,7 +381,7 @@ def check_filled(path: Path, output: str) -> None:
 def test_a_file_size_limit_is_an_explicit_error_and_nothing_is_torn(path: Path, limit: int) -> None:
     argv = [sys.executable, "-c", FILLER, str(path), str(limit)]
     ended = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
-    check_filled(path, ended.stdout)
+    check_filled(path, ended.stdout, "the file size limit is reached. Raise the limit")
 
 
 @pytest.mark.slow
@@ -396,7 +400,7 @@ def test_a_full_disk_is_an_explicit_error_and_nothing_is_torn(path: Path, tmp_pa
     if ended.returncode == 77 or "unshare" in ended.stderr:
         pytest.skip("no file system may be mounted here")
     assert ended.returncode == 0, ended.stderr
-    check_filled(path, ended.stdout)
+    check_filled(path, ended.stdout, "the disk is full. Free some space")
 
 
 def test_disk_full_is_no_reason_to_put_a_database_aside(path: Path) -> None:
@@ -409,3 +413,51 @@ def test_disk_full_is_no_reason_to_put_a_database_aside(path: Path) -> None:
     with opened(path) as database:
         assert words(database) == ["one"]
     assert not path.with_name("state.sqlite.corrupt-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "reason"),
+    [
+        (errno.ENOSPC, DiskFull, "the disk is full. Free some space"),
+        (errno.EDQUOT, QuotaExceeded, "the disk quota is exceeded. Delete files of this user or raise the quota"),
+        (errno.EROFS, ReadOnly, "is mounted read-only. Check the disk and mount it writable"),
+        (errno.EIO, InputOutputError, "the disk reported an I/O error. Check the disk"),
+        (0, InputOutputError, "the disk reported an I/O error. Check the disk"),
+    ],
+    ids=["full", "quota", "read-only", "I/O error", "I/O error in one file"],
+)
+def test_each_error_of_the_disk_has_its_own_message(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError], reason: str
+) -> None:
+    """SQLite reports the same error for all of these, so the disk is probed by a temporary file."""
+    make(path, "one")
+
+    def fail(descriptor: int, data: bytes) -> int:
+        if number:
+            raise OSError(number, os.strerror(number))
+        return len(data)
+
+    monkeypatch.setattr(os, "write", fail)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_WRITE"
+    found = explain_sqlite_error(error, path)
+    assert type(found) is kind
+    assert reason in str(found)
+    assert [file.name for file in path.parent.iterdir()] == ["state.sqlite"]
+
+
+@pytest.mark.slow
+def test_a_read_only_file_system_is_named(path: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = f"""
+        mount -t tmpfs tmpfs {disk} || exit 77
+        cp -a {path.parent}/. {disk}/ && mount -o remount,ro {disk} || exit 1
+        {sys.executable} -c "$READER" {disk}/state.sqlite 0
+    """
+    make(path, "one")
+    environment = {**os.environ, "READER": FILLER.replace("DiskFull", "ReadOnly")}
+    ended = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, env=environment)
+    if ended.returncode == 77 or "unshare" in ended.stderr:
+        pytest.skip("no file system may be mounted here")
+    assert "is on a file system that is mounted read-only. Check the disk" in ended.stdout, ended.stderr

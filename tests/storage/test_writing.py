@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -17,10 +18,12 @@ from retinue.storage.files import (
     AlreadyThere,
     DiskFull,
     HardLinked,
+    InputOutputError,
     LinkRefused,
     NoPermission,
     NotRegular,
     NotThere,
+    QuotaExceeded,
     ReadOnly,
     Root,
     ShadowedName,
@@ -290,6 +293,25 @@ def test_a_write_that_runs_out_of_room_leaves_the_old_content(root: Root) -> Non
     assert done.stdout.count("limit is reached") == 2
     assert (root.path / "note.md").read_bytes() == b"old and on"
     assert [entry.name for entry in root.entries()] == ["note.md"]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "reason"),
+    [
+        (errno.EDQUOT, QuotaExceeded, "the disk quota is exceeded. Delete files of this user or raise the quota"),
+        (errno.EROFS, ReadOnly, "mounted read-only. Check the disk and mount it writable"),
+        (errno.EIO, InputOutputError, "the disk reported an I/O error. Check the disk"),
+    ],
+)
+def test_each_error_of_the_disk_has_its_own_message(
+    root: Root, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StorageError], reason: str
+) -> None:
+    def fail(descriptor: int, data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", fail)
+    with pytest.raises(kind, match=reason):
+        root.write("note.md", b"new")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from retinue.sessions.jsonl.codec import format_time
 from retinue.sessions.session import Session, apply_entry, carried_choices
 from retinue.sessions.transcript import EntryStamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
-from retinue.storage.files import DiskFull, make_private_dir
+from retinue.storage.files import DiskFull, InputOutputError, ReadOnly, make_private_dir
 from retinue.storage.files.errors import explained
 from retinue.storage.files.file_info import Stamp, stamp_path
 
@@ -379,7 +379,7 @@ class SessionStore:
                     known = {(record.session_id, record.entry) for record in read_usage(folder)}
                 new = [record for record in summary_log.usage if (record.session_id, record.entry) not in known]
                 append_usage(folder, new)
-            except DiskFull:
+            except (DiskFull, InputOutputError, ReadOnly):
                 raise
             except StorageError as error:
                 self._give_up_usage(error)

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from retinue.core.errors import StorageError
-from retinue.storage.files import AlreadyThere, DiskFull, NotRegular
-from retinue.storage.files.descriptors import rename_to_free_name, sync_folder
+from retinue.storage.files import AlreadyThere, NotRegular
+from retinue.storage.files.descriptors import rename_to_free_name, sync_folder, write_all
 from retinue.storage.files.errors import explained
 
 BLOCK = 256 * 1024
@@ -146,11 +146,12 @@ def _write_whole(descriptor: int, data: bytes) -> None:
     written = 0
     try:
         written = os.write(descriptor, data)
+        if written < len(data):
+            write_all(descriptor, data[written:])  # the error of this call says why the first one was incomplete
+            written = len(data)
     finally:
         if written < len(data):
             os.ftruncate(descriptor, before)
-    if written < len(data):
-        raise DiskFull("A line could not be written: the disk is full. Free some space and try again.")
 
 
 def _after_last_newline(descriptor: int, size: int) -> int:

@@ -6,6 +6,7 @@ that SQLite holds on it. Therefore files are only inspected by `stat`, renamed, 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -19,8 +20,8 @@ from pathlib import Path
 from retinue.core.errors import StorageError
 from retinue.storage.database.state_schema import Schema
 from retinue.storage.database.wal import find_damage
-from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, sync_folder, write_atomic
-from retinue.storage.files.errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
+from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, find_disk_problem, sync_folder, write_atomic
+from retinue.storage.files.errors import NoPermission, ReadOnly, explain, explained, kind_of
 
 BUSY_SECONDS = 5.0
 MAX_CHECKED_BYTES = 64 * 1024 * 1024
@@ -237,10 +238,10 @@ def sqlite_errors_explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        explained = explain_sqlite_error(error, path)
-        if explained is error:
+        meaning = explain_sqlite_error(error, path)
+        if meaning is error:
             raise
-        raise explained from error
+        raise meaning from error
 
 
 def explain_sqlite_error(error: sqlite3.Error, path: Path) -> Exception:
@@ -251,31 +252,25 @@ def explain_sqlite_error(error: sqlite3.Error, path: Path) -> Exception:
         return DatabaseDamaged(f"'{path.name}' in {path.parent} contains text that cannot be read.")
     kind = "_".join(name.split("_")[:2])
     where = f"'{path.name}' in {path.parent}"
+    disk_error = find_disk_problem(path) if kind in ("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY") else None
+    if disk_error is not None:
+        return disk_error
     if kind in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
         return DatabaseDamaged(f"{where} is damaged.")
-    if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE") or (
-        kind in ("SQLITE_IOERR", "SQLITE_CANTOPEN") and _is_full(path.parent)
-    ):
-        return DiskFull(f"{where} could not be written: the disk is full. Free some space and try again.")
     match kind:
+        case "SQLITE_FULL":
+            return explain(OSError(errno.ENOSPC, ""), path.name, path.parent)
         case "SQLITE_BUSY" | "SQLITE_LOCKED":
             return StorageError(f"{where} is being changed by another process. Try again in a moment.")
         case "SQLITE_READONLY" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
             return DatabaseDamaged(f"{where} has a format that cannot be written.")
         case "SQLITE_READONLY":
-            return ReadOnly(f"{where} may not be written. Check its permissions and how its disk is mounted.")
+            return ReadOnly(f"{where} may not be written. Check its owner and permissions.")
         case "SQLITE_CANTOPEN" | "SQLITE_PERM" | "SQLITE_AUTH":
             return NoPermission(f"{where} cannot be opened. Check its owner and permissions.")
         case "SQLITE_IOERR":
-            return StorageError(f"{where} cannot be read or written ({name}). Check the disk.")
+            return explain(OSError(errno.EIO, ""), path.name, path.parent)
     return error
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        return os.statvfs(folder).f_bavail == 0
-    except OSError:
-        return False
 
 
 def _look_at(path: Path) -> None:

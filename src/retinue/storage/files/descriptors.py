@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import secrets
 import stat
 import unicodedata
@@ -13,13 +14,18 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from retinue.storage.files.errors import NotRegular, explained, kind_of
+from retinue.core.errors import StorageError
+from retinue.storage.files.errors import NotRegular, explain, explained, kind_of
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PRIVATE_FILE, PRIVATE_DIR = 0o600, 0o700
 
 _NOREPLACE = 1
+
+_DISK_ERRORS = frozenset({errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT, errno.EIO})
+_PROBE_BYTES = 64 * 1024
+"""More than SQLite writes at once: it extends the index of its log by 32 kB."""
 
 TEMPORARY_PREFIX = ".retinue-"
 """The prefix of temporary files, which are renamed when they are complete."""
@@ -154,6 +160,34 @@ def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: b
             replace_file(folder, target.name, data, mode, exclusive=False, synced=synced)
         finally:
             os.close(folder)
+
+
+def find_disk_problem(path: Path) -> StorageError | None:
+    """Return why nothing can be written next to a file; None if a temporary file can be written there.
+
+    SQLite reports the same error for a failing disk, a read-only file system, an exceeded quota and a file size limit.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    probe = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
+    number = 0
+    try:
+        if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+            number = errno.EROFS
+        elif limit != resource.RLIM_INFINITY and any(
+            file.stat().st_size + _PROBE_BYTES > limit for file in path.parent.glob(f"{path.name}*")
+        ):
+            number = errno.EFBIG
+        else:
+            descriptor = os.open(probe, CREATE, PRIVATE_FILE)
+            try:
+                write_all(descriptor, bytes(_PROBE_BYTES))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+                probe.unlink()
+    except OSError as error:
+        number = error.errno or 0
+    return explain(OSError(number, ""), path.name, path.parent) if number in _DISK_ERRORS else None
 
 
 def sweep_temporaries(folder: Path, older_than: datetime) -> int:

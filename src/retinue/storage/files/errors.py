@@ -12,7 +12,9 @@ StorageError
 ├── TooMany              more entries than the caller accepts
 ├── NoPermission         the system does not allow it
 ├── ReadOnly             the file system is mounted read-only
-└── DiskFull             no space or quota left; the old content is unchanged
+├── InputOutputError     the disk reported an error
+└── DiskFull             no space is left; the old content is unchanged
+    └── QuotaExceeded    the quota of the user or group is used up
 """
 
 from __future__ import annotations
@@ -67,8 +69,16 @@ class ReadOnly(StorageError):
     """The file system is mounted read-only."""
 
 
+class InputOutputError(StorageError):
+    """The disk reported an error."""
+
+
 class DiskFull(StorageError):
-    """No space or quota is left; the old content is unchanged."""
+    """No space is left; the old content is unchanged."""
+
+
+class QuotaExceeded(DiskFull):
+    """The quota of the user or group is used up; the old content is unchanged."""
 
 
 _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
@@ -84,9 +94,19 @@ _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
     errno.EXDEV: (OutsideRoot, "leads outside of the folder. Use a path inside it"),
     errno.EACCES: (NoPermission, "may not be accessed. Check its owner and permissions"),
     errno.EPERM: (NoPermission, "may not be accessed. Check its owner and permissions"),
-    errno.EROFS: (ReadOnly, "is on a read-only file system. Mount it writable or use another folder"),
+    errno.EROFS: (
+        ReadOnly,
+        "is on a file system that is mounted read-only. Check the disk and mount it writable, or use another folder",
+    ),
+    errno.EIO: (
+        InputOutputError,
+        "could not be read or written: the disk reported an I/O error. Check the disk and the system log",
+    ),
     errno.ENOSPC: (DiskFull, "could not be written: the disk is full. Free some space and try again"),
-    errno.EDQUOT: (DiskFull, "could not be written: the quota is used up. Free some space and try again"),
+    errno.EDQUOT: (
+        QuotaExceeded,
+        "could not be written: the disk quota is exceeded. Delete files of this user or raise the quota, and try again",
+    ),
     errno.EFBIG: (DiskFull, "could not be written: the file size limit is reached. Raise the limit and try again"),
     errno.ENAMETOOLONG: (StorageError, "is too long. Use shorter names"),
 }
