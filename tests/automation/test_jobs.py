@@ -152,6 +152,130 @@ async def test_a_clock_that_jumps_a_day_back_repeats_nothing(book: JobStore, clo
     assert len(slots) == len(set(slots)) == 54
 
 
+@pytest.mark.parametrize("schedule", [EVERY_HOUR, Cron("0 * * * *"), Cron("0 * * * *", "Europe/Berlin")])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_job_goes_on_after_a_clock_that_was_ahead(
+    book: JobStore, clock: FrozenClock, schedule: Schedule, restarts: bool
+) -> None:
+    kept, assistant = book.add(job(schedule)), Assistant(clock)
+    await spend(book, assistant, 3)
+    async with at_work(book, assistant) as tick:
+        clock.set(timedelta(days=400))
+        tick()
+        await anyio.wait_all_tasks_blocked()
+        clock.advance(timedelta(seconds=14))
+        tick()
+        await anyio.wait_all_tasks_blocked()
+        clock.set(-timedelta(days=400))
+        if not restarts:
+            tick()
+    async with at_work(book, assistant) as tick:
+        tick()
+        await anyio.wait_all_tasks_blocked()
+    repaired, now = book.get(kept.id), clock.now()
+    assert repaired.next_at is not None
+    assert now < repaired.next_at <= now + timedelta(hours=1)
+    assert repaired.served <= now
+    assert all(run.started_at <= now and run.ended_at and run.ended_at <= now for run in book.runs(kept.id))
+    assert len(assistant.seen) == 4  # three, and one for all the slots that the clock skipped
+    await spend(book, assistant, 3)
+    slots = [run.slot for run in book.runs(kept.id, 100)]
+    assert len(slots) == len(set(slots)) == 7
+
+
+async def test_a_slot_that_passed_while_the_clock_was_ahead_runs_late(book: JobStore, clock: FrozenClock) -> None:
+    kept, assistant = book.add(job(Cron("0 16 * * *"))), Assistant(clock)
+    clock.advance(timedelta(minutes=50, seconds=29))  # 15:59:55
+    async with at_work(book, assistant) as tick:
+        for by in (timedelta(days=400), -timedelta(days=400)):
+            clock.set(by)
+            tick()
+            await anyio.wait_all_tasks_blocked()
+            clock.advance(timedelta(seconds=7))
+        tick()
+    assert [f"{run.slot:%Y-%m-%d %H:%M}" for run in book.runs(kept.id)] == ["2026-03-14 16:00", "2027-04-17 16:00"]
+
+
+async def test_a_clock_set_back_neither_stops_an_interval_nor_repeats_a_slot(
+    book: JobStore, clock: FrozenClock
+) -> None:
+    kept, assistant = book.add(job(EVERY_HOUR)), Assistant(clock)
+    async with at_work(book, assistant) as tick:
+
+        async def pass_hours(hours: int) -> None:
+            for _ in range(hours * 6):
+                clock.advance(timedelta(minutes=10))
+                tick()
+                await anyio.wait_all_tasks_blocked()
+
+        await pass_hours(30)
+        clock.set(-timedelta(days=1))
+        tick()
+        next_at = book.get(kept.id).next_at
+        assert next_at is not None
+        assert next_at <= clock.now() + timedelta(hours=1)
+        await pass_hours(5)
+    slots = [run.slot for run in book.runs(kept.id, 100)]
+    assert len(slots) == len(set(slots)) == 35
+
+
+async def test_a_job_that_a_clock_that_was_ahead_added_runs_after_an_interval(
+    book: JobStore, clock: FrozenClock
+) -> None:
+    clock.set(timedelta(days=400))
+    kept = book.add(job(Every(timedelta(hours=1), clock.now())))
+    clock.set(-timedelta(days=400))
+    assistant = Assistant(clock)
+    await spend(book, assistant, 2)
+    assert len(assistant.seen) == 2
+    assert book.get(kept.id).created_at <= clock.now()
+
+
+@pytest.mark.parametrize("schedule", [IN_AN_HOUR, EVERY_HOUR, Cron("0 * * * *")])
+async def test_a_failed_job_is_retried_after_a_clock_that_was_ahead(
+    book: JobStore, clock: FrozenClock, schedule: Schedule
+) -> None:
+    kept, assistant = book.add(job(schedule)), Assistant(clock, fails=lambda number: number == 1)
+    async with at_work(book, assistant) as tick:
+        for by in (timedelta(days=400), -timedelta(days=400)):
+            clock.set(by)
+            tick()
+            await anyio.wait_all_tasks_blocked()
+        next_at = book.get(kept.id).next_at
+        assert next_at is not None
+        assert next_at <= clock.now() + timedelta(hours=1) + BACKOFF[0]
+    await spend(book, assistant, 1.5)
+    assert [run.outcome for run in book.runs(kept.id)][-2:] == ["ok", "failed"]
+
+
+@pytest.mark.parametrize("schedule", [EVERY_HOUR, Cron("0 * * * *")])
+@pytest.mark.parametrize("back", [timedelta(hours=1), timedelta(days=1), timedelta(days=400)])
+async def test_a_clock_set_back_during_a_run_leaves_the_next_run_near(
+    book: JobStore, clock: FrozenClock, schedule: Schedule, back: timedelta
+) -> None:
+    kept = book.add(job(schedule))
+    clock.advance(timedelta(hours=1))
+    begun = book.begin(book.due(1)[0], RunId("r"))
+    assert begun is not None
+    clock.set(-back)
+    book.end(begun, "ok", "done")
+    next_at = book.get(kept.id).next_at
+    assert next_at is not None
+    assert clock.now() < next_at <= clock.now() + timedelta(hours=1)
+
+
+async def test_a_job_that_runs_once_and_ran_early_does_not_run_again(book: JobStore, clock: FrozenClock) -> None:
+    book.add(job(IN_AN_HOUR))
+    assistant = Assistant(clock)
+    async with at_work(book, assistant) as tick:
+        for by in (timedelta(days=1), -timedelta(days=1)):
+            clock.set(by)
+            tick()
+            await anyio.wait_all_tasks_blocked()
+    await spend(book, assistant, 30)
+    assert len(assistant.seen) == 1
+
+
 async def test_a_job_that_runs_once_is_over_then(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(IN_AN_HOUR))
     gone = book.add(job(IN_AN_HOUR, delete_after_run=True))

@@ -135,3 +135,11 @@ def test_what_cannot_be_read_says_what_to_write(wrong: object, told: str) -> Non
     assert callable(wrong)
     with pytest.raises(UsageError, match=told):
         wrong()
+
+
+@pytest.mark.parametrize("minutes", range(0, 180, 10))
+def test_the_next_slot_in_a_repeated_hour_is_the_same_from_every_time(minutes: int) -> None:
+    before = datetime(2026, 10, 24, 23, 50, tzinfo=UTC)
+    slots = fired(Cron("30 2 * * *", BERLIN), before, 2)
+    now = before + timedelta(minutes=minutes)
+    assert next_slot(Cron("30 2 * * *", BERLIN), now) == next(slot for slot in slots if slot > now)

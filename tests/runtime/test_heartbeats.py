@@ -114,6 +114,32 @@ async def test_an_empty_checklist_makes_no_call(tmp_path: Path) -> None:
         assert server.requests == []
 
 
+@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(days=1), timedelta(days=400)])
+async def test_heartbeats_go_on_after_a_clock_that_was_ahead(tmp_path: Path, jump: timedelta) -> None:
+    async with Counting() as server, beating(tmp_path, server, "# Heartbeat\n") as (stage, heart):
+        await live(stage, heart, 1)
+        stage.clock.set(jump)
+        await heart._run_if_due(DEFAULT_AGENT)
+        stage.clock.advance(timedelta(seconds=14))
+        stage.clock.set(-jump)
+        await heart._run_if_due(DEFAULT_AGENT)
+        due = heart.due(DEFAULT_AGENT)
+        assert due == stage.clock.now() + timedelta(minutes=30)
+        await live(stage, heart, 0.5)
+        assert heart.due(DEFAULT_AGENT) == due + timedelta(minutes=30)
+
+
+async def test_heartbeats_run_in_a_gateway_that_restarts_more_often_than_the_interval(tmp_path: Path) -> None:
+    async with Counting() as server:
+        stage = Stage(HomePaths(tmp_path / "home"), server)
+        for _ in range(13):
+            async with awake(stage, "# Heartbeat\n") as heart:
+                await heart._run_if_due(DEFAULT_AGENT)
+                count = len(heart.wake_log.log(DEFAULT_AGENT, 10))
+            stage.clock.advance(timedelta(minutes=10))
+        assert count == 4
+
+
 async def test_heartbeats_can_be_off(tmp_path: Path) -> None:
     async with Counting() as server:
         for off in ({"every": "0m"}, {"enabled": False}):

@@ -37,6 +37,7 @@ _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 _INSERT = """
 INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
+_BEGIN = "INSERT OR IGNORE INTO heartbeat_starts (agent, at) VALUES (?, ?)"
 _PUT = 'INSERT OR IGNORE INTO agenda (agent, at, text, "foreign", token) VALUES (?, ?, ?, ?, ?)'
 _WAITING = 'SELECT id, text, "foreign" FROM agenda WHERE agent = ? AND read_at IS NULL ORDER BY id'
 _READ = "UPDATE agenda SET read_at = ?, text = '' WHERE id = ?"
@@ -132,7 +133,7 @@ def is_empty_checklist(checklist: str) -> bool:
 
 
 def next_heartbeat(last: datetime | None, every: timedelta, now: datetime) -> datetime | None:
-    """Return when the next heartbeat is due; a clock that is set back delays it by at most one interval."""
+    """Return when the next heartbeat is due, given the last one: never later than an interval from now."""
     if not every:
         return None
     if last is None or last > now:
@@ -210,6 +211,32 @@ class WakeLog:
         """Return the latest heartbeat of an agent."""
         found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
+
+    def last_time(self, agent: AgentId) -> datetime | None:
+        """Return the time from which the interval counts: the latest heartbeat, or when heartbeats were first served.
+
+        It is on the disk, so that a gateway that restarts more often than the interval also runs heartbeats.
+        """
+        found = self.last(agent)
+        if found is not None:
+            return found.at
+        rows = self._database.read("SELECT at FROM heartbeat_starts WHERE agent = ?", (agent,))
+        return parse_moment(rows[0]["at"]) if rows else None
+
+    def begin(self, agent: AgentId, at: datetime) -> None:
+        """Record that the heartbeats of an agent are served from a time on, unless they were served before."""
+        if self.last_time(agent) is None:
+            with self._database.change() as base:
+                base.execute(_BEGIN, (agent, format_moment(at)))
+
+    def correct_times(self) -> None:
+        """Replace times that are in the future, because the clock was ahead when they were written, by now."""
+        now = format_moment(self._clock.now())
+        tables = ("heartbeats", "heartbeat_starts")
+        if any(self._database.read(f"SELECT 1 FROM {table} WHERE at > ? LIMIT 1", (now,)) for table in tables):  # noqa: S608 - the text is ours
+            with self._database.change() as base:
+                for table in tables:
+                    base.execute(f"UPDATE {table} SET at = ? WHERE at > ?", (now, now))  # noqa: S608 - the text is ours
 
     def log(self, agent: AgentId | None, limit: int) -> Sequence[WakeRecord]:
         """Return the latest wakes, newest first."""

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
 from retinue.automation.jobs import DeliveryMode, Job, JobRun, JobStore
-from retinue.core.clock import Clock, random_uuid
+from retinue.core.clock import Clock, ClockWatch, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError, run_logged
 from retinue.core.events import TurnStatus
@@ -62,6 +62,8 @@ class JobRunner(Struct):
     max_concurrent: int = 1
     _running: dict[str, JobRun] = field(default_factory=dict)
     _poked: anyio.Event = field(default_factory=anyio.Event)
+    _watch: ClockWatch | None = None
+    """None until the times of the jobs were checked."""
 
     async def serve(self) -> None:
         """Run jobs until cancelled, first those that a previous process started."""
@@ -93,6 +95,12 @@ class JobRunner(Struct):
 
     def tick(self, tasks: TaskGroup) -> datetime | None:
         """Start due jobs up to the concurrency limit; return when the next job is due."""
+        if self._watch is None or self._watch.check() is not None:
+            self._watch = None
+            corrected = self.store.correct_times()
+            self._watch = ClockWatch(self.clock)
+            if corrected:
+                log.warning("%d jobs had times of a clock that was ahead. Their next runs were corrected.", corrected)
         room = self.max_concurrent - len(self._running)
         for job in self.store.due(room + len(self._running)) if room > 0 else ():
             if job.id in self._running or len(self._running) >= self.max_concurrent:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.automation.schedule import At, Every, Schedule, due_slot, next_slot
-from retinue.core.clock import EPOCH, Clock, IdFactory, format_moment, parse_moment
+from retinue.core.clock import EPOCH, MIN_JUMP, Clock, IdFactory, format_moment, parse_moment
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
@@ -44,6 +44,10 @@ _BEGIN = (
 _END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
 _REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
 _RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
+_RAN = "SELECT count(*) FROM job_runs WHERE job = ? AND slot = ? AND reason <> 'manual'"
+_LAST_SLOT = "SELECT max(slot) FROM job_runs WHERE job = ? AND slot <= ? AND reason <> 'manual'"
+_CORRECT_STARTS = "UPDATE job_runs SET started_at = ? WHERE started_at > ?"
+_CORRECT_ENDS = "UPDATE job_runs SET ended_at = ? WHERE ended_at > ?"
 _UNFINISHED = "SELECT * FROM job_runs WHERE outcome = 'running' ORDER BY rowid"
 _FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'running'"
 
@@ -129,16 +133,41 @@ def plan_next(job: Job, now: datetime) -> Job:
     return replace(job, next_at=soonest, enabled=soonest is not None)
 
 
-def after_run(job: Job, slot: datetime, now: datetime, *, ok: bool) -> Job:
+def after_run(job: Job, now: datetime, *, ok: bool) -> Job:
     """Return the job after a run: next slot as scheduled, or after a failure not before its delay."""
-    served = replace(job, served=max(job.served, slot), failures=0 if ok else job.failures + 1)
+    ended = replace(job, failures=0 if ok else job.failures + 1)
     if ok:
-        return plan_next(served, now)
-    rested = now + BACKOFF[min(served.failures, len(BACKOFF)) - 1]
-    if isinstance(job.schedule, At):
-        again = served.failures <= MAX_RETRIES
-        return replace(served, next_at=rested if again else None, enabled=again)
-    return replace(served, next_at=next_slot(job.schedule, rested - timedelta(microseconds=1)))
+        return plan_next(ended, now)
+    again = not isinstance(job.schedule, At) or ended.failures <= MAX_RETRIES
+    return replace(ended, next_at=latest_next_run(ended, now) if again else None, enabled=again)
+
+
+def latest_next_run(job: Job, now: datetime) -> datetime | None:
+    """Return the time after which the next run of a job cannot be, if the clock was not ahead when it was planned.
+
+    This is the next slot from now, or after a failure the first slot after its delay.
+    """
+    rested = now + BACKOFF[min(job.failures, len(BACKOFF)) - 1] if job.failures else now
+    match job.schedule:
+        case At(when):
+            return rested if job.failures else when
+        case Every(interval, anchor) if anchor - rested > interval:
+            return rested + interval
+        case _:
+            return next_slot(job.schedule, rested - timedelta(microseconds=1) if job.failures else rested)
+
+
+def has_times_ahead(job: Job, now: datetime) -> bool:
+    """Return whether a clock that was ahead planned the next run of a job, so that it would come too late or never."""
+    ahead = now + MIN_JUMP
+    if job.next_at is None:
+        return False
+    if job.served > ahead and not isinstance(job.schedule, At):
+        return True
+    if job.next_at <= ahead:
+        return False
+    latest = latest_next_run(job, now)
+    return latest is not None and job.next_at > latest
 
 
 def encode_job(job: Job) -> str:
@@ -191,7 +220,7 @@ class JobStore:
     def change(self, job: Job) -> Job:
         """Store an edited job; its next run is planned again."""
         now = self._clock.now()
-        planned = plan_next(replace(job, served=max(job.served, now)), now)
+        planned = plan_next(replace(job, served=now), now)
         with self._database.change() as base:
             _write(base, planned)
         return planned
@@ -245,7 +274,12 @@ class JobStore:
             current = decode_job(row["body"]) if row else None
             if current is None or (reason == "schedule" and current.next_at != job.next_at):
                 return None
+            current = _correct(base, current, now)
             due = due_slot(current.schedule, current.served, now) if reason == "schedule" else None
+            if due is not None and _has_run(base, current, due):
+                # It ran before the clock was set back.
+                _write(base, plan_next(_count_from_now(base, replace(current, served=due), now), now))
+                return None
             # A job that is due without a slot or a failure was requested by a person (`make_due`).
             why: Literal["schedule", "manual", "retry"] = "schedule" if due is not None else "manual"
             if reason == "schedule" and current.failures:
@@ -270,11 +304,25 @@ class JobStore:
             row = base.execute(_ONE, (run.job,)).fetchone()
             if row is None or run.reason == "manual":
                 return
-            job = decode_job(row["body"])
+            job = _correct(base, decode_job(row["body"]), now)
             if outcome in ("ok", "skipped") and job.delete_after_run:
                 base.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
                 return
-            _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
+            _write(base, after_run(job, now, ok=outcome in ("ok", "skipped")))
+
+    def correct_times(self) -> int:
+        """Correct the times that a clock wrote that was ahead, and plan these jobs again; return how many."""
+        now = self._clock.now()
+        ahead = [job.id for job in self.all() if has_times_ahead(job, now)]
+        for job in ahead:  # each in its own transaction, because other processes wait during one
+            with self._database.change() as base:
+                row = base.execute(_ONE, (job,)).fetchone()
+                if row is not None:
+                    _write(base, _correct(base, decode_job(row["body"]), now))
+        with self._database.change() as base:
+            for statement in (_CORRECT_STARTS, _CORRECT_ENDS):
+                base.execute(statement, (format_moment(now), format_moment(now + MIN_JUMP)))
+        return len(ahead)
 
     def add_remark(self, run: JobRun, text: str) -> None:
         """Append a remark to the summary of a run."""
@@ -297,6 +345,48 @@ class JobStore:
 def _write(base: sqlite3.Connection, job: Job) -> None:
     next_at = format_moment(job.next_at) if job.next_at else None
     base.execute(_KEEP, (job.id, job.agent, encode_job(job), job.enabled, next_at))
+
+
+def _correct(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
+    """Return the job without the times of a clock that was ahead, planned from now; the same object if it has none.
+
+    A slot that already ran is not repeated: `JobStore.begin` finds its run. If the next slot of an interval already
+    ran, its slots are counted from now on instead, so that the job does not wait until the clock is there again.
+    """
+    if not has_times_ahead(job, now):
+        return job
+    if isinstance(job.schedule, At):
+        return replace(job, next_at=latest_next_run(job, now))
+    corrected = replace(job, created_at=min(job.created_at, now))
+    if isinstance(job.schedule, Every):
+        interval, anchor = job.schedule.interval, job.schedule.anchor
+        if anchor > now:
+            anchor += (now - anchor) // interval * interval
+        counted = replace(corrected, schedule=Every(interval, anchor), served=min(job.served, now))
+        corrected = _count_from_now(base, counted, now)
+    elif job.served > now:
+        # A slot that passed while the clock was ahead is still due.
+        (last,) = base.execute(_LAST_SLOT, (job.id, format_moment(now))).fetchone()
+        is_new = now - KEEP_RUNS < job.created_at <= now
+        corrected = replace(corrected, served=parse_moment(last) if last else job.created_at if is_new else now)
+    if job.failures:
+        return replace(corrected, next_at=latest_next_run(corrected, now))
+    return plan_next(corrected, now)
+
+
+def _count_from_now(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
+    """Return the job with its interval counted from now, if the next slot of the interval already ran."""
+    if not isinstance(job.schedule, Every):
+        return job
+    anchors = (job.schedule.anchor, now, now - timedelta(microseconds=1))
+    schedules = [Every(job.schedule.interval, anchor) for anchor in anchors]
+    following = ((schedule, next_slot(schedule, now)) for schedule in schedules)
+    free = (schedule for schedule, slot in following if slot is not None and not _has_run(base, job, slot))
+    return replace(job, schedule=next(free, schedules[-1]))
+
+
+def _has_run(base: sqlite3.Connection, job: Job, slot: datetime) -> bool:
+    return bool(base.execute(_RAN, (job.id, format_moment(slot))).fetchone()[0])
 
 
 def _read_run(row: sqlite3.Row) -> JobRun:

@@ -94,7 +94,13 @@ def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
                 return anchor
             return anchor + ((after - anchor) // interval + 1) * interval
         case Cron():
-            return _next_cron(schedule, after)
+            if not after.astimezone(find_zone(schedule.zone)).fold:
+                return _next_cron(schedule, after)
+            # In the hour that a time change repeats, only the slots before it show which slots are left.
+            slot = _next_cron(schedule, after - _REPEATED)
+            while slot is not None and slot <= after:
+                slot = _next_cron(schedule, slot)
+            return slot
     assert_never(schedule)
 
 

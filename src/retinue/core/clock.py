@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 IdFactory = Callable[[], str]
@@ -20,7 +20,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds of a monotonic clock."""
+        """Return seconds of a clock that is never set, and that also counts while the machine is suspended."""
         ...
 
 
@@ -31,7 +31,31 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
+
+
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+MIN_JUMP = timedelta(seconds=5)
+"""A smaller difference is a correction by the time service, and is ignored."""
+
+
+class ClockWatch:
+    """Detects that the clock was set, by comparison with the monotonic clock. A slow correction is not a jump."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start = self._measure()
+
+    def check(self) -> timedelta | None:
+        """Return how far the clock was set since the last check, negative if it was set back; None if it was not."""
+        before, self._start = self._start, self._measure()
+        jump = self._start - before
+        return jump if abs(jump) >= MIN_JUMP else None
+
+    def _measure(self) -> datetime:
+        """Return what the clock showed when the monotonic clock was zero."""
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic())
 
 
 _TWELVE_HOURS = frozenset({"en_US", "en_CA", "en_AU", "en_NZ", "en_IN", "en_PH", "en_PK", "es_MX", "ar_EG", "hi_IN"})

@@ -24,3 +24,7 @@ class FrozenClock:
         """Let time pass."""
         self._now += by
         self._ticks += by.total_seconds()
+
+    def set(self, by: timedelta) -> None:
+        """Set the clock forward or back; no time passes on the monotonic clock."""
+        self._now += by

@@ -99,15 +99,16 @@ class HeartbeatRunner:
     def due(self, agent: AgentId) -> datetime | None:
         """Return when an agent's next heartbeat is due; None if it has none."""
         settings = self._settings(agent).heartbeat
-        last = self.wake_log.last(agent)
         every = settings.every if settings.enabled else timedelta()
-        return next_heartbeat(last.at if last else self._began, every, self.sessions.home.clock.now())
+        return next_heartbeat(self.wake_log.last_time(agent) or self._began, every, self.sessions.home.clock.now())
 
     async def _run_if_due(self, agent: AgentId) -> float:
+        self.wake_log.correct_times()
         due = self.due(agent)
         now = self.sessions.home.clock.now()
         if due is None:
             return MAX_SLEEP_SECONDS
+        self.wake_log.begin(agent, self._began)
         if due > now:
             return (due - now).total_seconds()
         entry = await self.run_now(agent, WakeReason.INTERVAL)

@@ -271,6 +271,26 @@ INBOX_IN_ORDER = "CREATE INDEX inbox_in_order ON inbox (session, agent)"
 # The last messages of a session that came from a chat of a channel.
 INBOX_FROM_CHATS = "CREATE INDEX inbox_from_chats ON inbox (session, agent) WHERE account IS NOT NULL"
 
+# Finds the run of a slot.
+JOB_RUNS_BY_SLOT = "CREATE INDEX job_runs_by_slot ON job_runs (job, slot)"
+
+# When a gateway first served the heartbeats of an agent: the first heartbeat is due an interval later.
+HEARTBEAT_STARTS = """
+CREATE TABLE heartbeat_starts (
+    agent TEXT PRIMARY KEY,
+    at    TEXT NOT NULL
+)
+"""
+
+# The latest changes of the machine's clock: what it showed before and after each.
+CLOCK_JUMPS = """
+CREATE TABLE clock_jumps (
+    id     INTEGER PRIMARY KEY,
+    before TEXT NOT NULL,
+    after  TEXT NOT NULL
+)
+"""
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -284,6 +304,7 @@ STATE_SCHEMA: Schema = (
     (PAIRING_REQUESTS,),
     (AGENDA, AGENDA_WAITING, HOOK_RUNS),
     (INBOX_UNFINISHED, INBOX_IN_ORDER, INBOX_FROM_CHATS),
+    (JOB_RUNS_BY_SLOT, HEARTBEAT_STARTS, CLOCK_JUMPS),
 )
 
 JSON_COLUMNS = frozenset(
@@ -301,11 +322,14 @@ MOMENT_COLUMNS = frozenset(
         "children.asked_at",
         "children.ended_at",
         "children.told_at",
+        "clock_jumps.after",
+        "clock_jumps.before",
         "command_rules.added_at",
         "gateway_tokens.created_at",
         "gateway_tokens.expires_at",
         "gateway_tokens.revoked_at",
         "gateway_tokens.used_at",
+        "heartbeat_starts.at",
         "heartbeats.at",
         "hook_runs.accepted_at",
         "inbox.accepted_at",
@@ -325,7 +349,18 @@ MOMENT_COLUMNS = frozenset(
 """Columns that contain a time. A row of a damaged database with an invalid time is not salvaged."""
 
 RESTORED_TABLES = frozenset(
-    {"approvals", "command_rules", "gateway_tokens", "heartbeats", "job_runs", "jobs", "rule_uses", "written_lines"}
+    {
+        "approvals",
+        "clock_jumps",
+        "command_rules",
+        "gateway_tokens",
+        "heartbeat_starts",
+        "heartbeats",
+        "job_runs",
+        "jobs",
+        "rule_uses",
+        "written_lines",
+    }
 )
 """Tables whose unreadable rows are restored from the last verified copy.
 
