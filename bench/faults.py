@@ -21,6 +21,7 @@ from tests.faults.server import RuleServer
 from tests.faults.storm import SESSIONS, die_at_every_write, storm
 
 from bench import faults_salvage
+from bench.faults_clock import run_clock
 from bench.faults_resources import run_resources
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
@@ -50,6 +51,7 @@ def run(*, full: bool) -> None:
             _long_session(Path(place) / f"long-{compacted}", sheet, compacted=compacted)
     run_resources(sheet, cases=200 if full else 40, seed=1)
     faults_salvage.run_salvage(sheet, faults_salvage.CASES if full else faults_salvage.SHORT_CASES, "salvage")
+    run_clock(sheet, 200 if full else 20, "clock")
     sheet.save()
 
 

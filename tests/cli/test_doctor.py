@@ -6,17 +6,24 @@ import os
 import socket
 import sqlite3
 import time
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retinue.automation.clock_jumps import ClockJumpLog
+from retinue.automation.jobs import Job, JobStore
+from retinue.automation.schedule import Every
 from retinue.cli.main import run
-from retinue.core.clock import SystemClock
-from retinue.core.keys import SessionKey
+from retinue.core.clock import SystemClock, random_id
+from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.messages import said
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.store import SessionStore
+from retinue.storage.database import Database
+from retinue.testing.clock import FrozenClock
 from tests.cli.conftest import RunCommand
 
 
@@ -170,6 +177,27 @@ def test_a_damaged_database_is_told_and_left_alone(sound: Path, retinue: RunComm
     assert in_area(ran.data["findings"], "state")[0]["severity"] == "problem"
     assert (state.read_bytes()[:11], index.read_bytes()[:11]) == (b"no database", b"no database")
     assert retinue("status").code == 0
+
+
+def test_a_clock_that_was_ahead_is_reported(sound: Path, retinue: RunCommand) -> None:
+    clock = FrozenClock(SystemClock().now())
+    with closing(Database(sound / "state.sqlite")) as database:
+        jumps = ClockJumpLog(database, clock)
+        for by in (timedelta(days=400), -timedelta(days=400)):
+            clock.set(by)
+            jumps.check()
+        clock.set(timedelta(days=400))
+        book = JobStore(database, clock, random_id)
+        book.add(Job("", "news", DEFAULT_AGENT, Every(timedelta(hours=1), clock.now()), "What is new?"))
+    jumped, planned = in_area(look(retinue), "machine", "warning")
+    assert "forward by 400 days" in jumped["what"]
+    assert "back by 400 days" in jumped["what"]
+    assert "timedatectl" in jumped["todo"]
+    assert planned["what"] == "A clock that was ahead planned the next runs of these jobs: news."
+    assert "retinue gateway start" in planned["todo"]
+    assert "was set back by 400 days" in retinue("status").out
+    assert len(retinue("status", "--json").data["clockJumps"]) == 2
+    assert "A clock that was ahead planned news." in retinue("cron", "list").out
 
 
 def test_a_token_that_nobody_uses_is_told(sound: Path, retinue: RunCommand) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from retinue.automation.clock_jumps import recent_jumps
 from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobStore
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
@@ -52,6 +53,7 @@ class Machine:
     book: JobStore
     client: Client
     poke: str
+    database: Path
 
     async def set_clock(self, at: datetime) -> None:
         """Set the gateway's clock, and wait until it has done everything that is due at that time.
@@ -104,7 +106,7 @@ async def machine(path: Path, begins: str) -> AsyncIterator[Machine]:
                 "TZ": "UTC",
             }
             async with gateway_process(hall, **variables), hall.client() as client:
-                yield Machine(file, clock, book, client, poke.id)
+                yield Machine(file, clock, book, client, poke.id, database.path)
 
 
 @pytest.mark.slow
@@ -148,9 +150,29 @@ async def test_the_clock_jumps_a_day_forth_and_back(tmp_path: Path) -> None:
         assert gateway.slots(hourly) == ["06-01 10:00", "06-01 11:00", "06-02 11:00"]
         for at in moments("2026-06-01T11:30", "2026-06-01T13:00"):
             await gateway.set_clock(at)
+        # The hours of the first day that the clock skipped run in their turn; those of the next day ran already.
+        assert gateway.slots(hourly)[3:] == ["06-01 12:00", "06-01 13:00"]
         await gateway.set_clock(moment("2026-06-02T11:45"))
         assert gateway.slots(daily) == ["06-01 09:30", "06-02 09:30"]
-        assert gateway.slots(hourly) == ["06-01 10:00", "06-01 11:00", "06-02 11:00"]
+        assert len(gateway.slots(hourly)) == 5
         await gateway.set_clock(moment("2026-06-02T12:00"))
-        assert gateway.slots(hourly)[-1] == "06-02 12:00"
-        assert len(gateway.slots(hourly)) == 4
+        assert gateway.slots(hourly)[5:] == ["06-02 12:00"]
+
+
+@pytest.mark.slow
+async def test_a_clock_that_was_ahead_stops_nothing(tmp_path: Path) -> None:
+    async with machine(tmp_path, "2026-06-01T09:10") as gateway:
+        daily = gateway.book.add(plain("daily", Cron("30 9 * * *")))
+        interval = gateway.book.add(plain("interval", Every(timedelta(hours=1), gateway.clock.now())))
+        for time in ("2026-06-01T10:10", "2027-07-06T10:10", "2026-06-01T10:10"):
+            await gateway.set_clock(moment(time))
+        assert gateway.slots(daily) == ["06-01 09:30", "07-06 09:30"]
+        assert gateway.slots(interval) == ["06-01 10:10", "07-06 10:10"]
+        for at in moments("2026-06-01T10:40", "2026-06-01T12:10"):
+            await gateway.set_clock(at)
+        assert gateway.slots(interval)[2:] == ["06-01 11:10", "06-01 12:10"]
+        await gateway.set_clock(moment("2026-06-02T09:40"))
+        assert gateway.slots(daily)[2:] == ["06-02 09:30"]
+        jumps = [jump.after - jump.before for jump in recent_jumps(gateway.database, gateway.clock.now(), 100)]
+        assert max(jumps) > timedelta(days=399)
+        assert min(jumps) < -timedelta(days=399)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.automation.clock_jumps import ClockJump
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
 from retinue.providers.auth_profiles import ProfileSummary
@@ -142,6 +143,10 @@ class Facts(Struct, frozen=True):
     """Why enabled plugins are not loaded."""
     audit_damage: tuple[str, ...] = ()
     """Problems in the hash chain of the audit log."""
+    clock_jumps: tuple[ClockJump, ...] = ()
+    """The latest changes of the clock."""
+    jobs_ahead: tuple[str, ...] = ()
+    """The names of jobs whose next run was planned by a clock that was ahead."""
 
 
 class Severity(StrEnum):

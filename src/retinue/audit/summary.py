@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.automation.jobs import Job, decode_job
+from retinue.automation.jobs import Job, decode_job, has_times_ahead
 from retinue.core.clock import format_moment
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId
@@ -21,6 +21,7 @@ STATE = "state.sqlite"
 
 _PENDING = "SELECT count(*) FROM approvals WHERE state = 'pending' AND expires_at > ?"
 _NEXT_JOBS = "SELECT body FROM jobs WHERE enabled AND next_at IS NOT NULL ORDER BY next_at LIMIT ?"
+_PLANNED = "SELECT body FROM jobs WHERE enabled AND next_at > ?"
 _UNDELIVERED = "SELECT count(*) FROM inbox WHERE state IN ('waiting', 'claimed')"
 _MEMORY = "SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM chunks), (SELECT count(*) FROM unembedded)"
 _TOKENS = """
@@ -62,8 +63,18 @@ def count_messages(home: HomePaths) -> int:
 
 def next_jobs(home: HomePaths, limit: int) -> tuple[Job, ...]:
     """Return the jobs that are due next, soonest first; unreadable ones are skipped."""
+    return _decode_jobs(query_read_only(home.path / STATE, _NEXT_JOBS, (limit,)))
+
+
+def list_jobs_ahead(database: Path, now: datetime) -> tuple[str, ...]:
+    """Return the names of jobs whose next run was planned by a clock that was ahead."""
+    planned = _decode_jobs(query_read_only(database, _PLANNED, (format_moment(now),)))
+    return tuple(job.name for job in planned if has_times_ahead(job, now))
+
+
+def _decode_jobs(rows: list[tuple[str]] | None) -> tuple[Job, ...]:
     found = []
-    for (body,) in query_read_only(home.path / STATE, _NEXT_JOBS, (limit,)) or ():
+    for (body,) in rows or ():
         with suppress(ValueError, KeyError, TypeError, RetinueError):
             found.append(decode_job(body))
     return tuple(found)

@@ -69,7 +69,7 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
     with _opened(invocation) as (home, book):
         agent = home.agent_id(agent_id) if agent_id else None
         jobs = [job for job in book.all() if agent in (None, job.agent)]
-        invocation.show([describe_job(job) for job in jobs], lambda: _format_jobs(jobs))
+        invocation.show([describe_job(job) for job in jobs], lambda: _format_jobs(jobs, home.clock.now()))
 
 
 @cron.command()
@@ -190,14 +190,22 @@ def _show_job(invocation: Invocation, job: Job, what: str) -> None:
     invocation.show(describe_job(job), f"{what} {job.id} ({job.name}): {job.schedule}, {when}.")
 
 
-def _format_jobs(jobs: list[Job]) -> str:
+def _format_jobs(jobs: list[Job], now: datetime) -> str:
+    from retinue.automation.jobs import has_times_ahead
+
     if not jobs:
         return "There are no jobs. See `retinue cron add --help`."
     rows = [
         (job.id, job.name[:40], job.agent, job.schedule, format_time(job.next_at) if job.next_at else "-")
         for job in jobs
     ]
-    return table(rows, header=("id", "name", "agent", "when", "next"))
+    listed = table(rows, header=("id", "name", "agent", "when", "next"))
+    ahead = [job.name for job in jobs if has_times_ahead(job, now)]
+    if not ahead:
+        return listed
+    return (
+        f"{listed}\n\nA clock that was ahead planned {', '.join(ahead[:10])}. The gateway corrects this when it runs."
+    )
 
 
 def _format_runs(listed: tuple[JobRun, ...]) -> str:

@@ -49,7 +49,8 @@ def describe_home(home: Home) -> dict[str, Any]:
     """Collect the state of a home as plain data."""
     import anyio
 
-    from retinue.audit.summary import count_approvals, count_messages, list_reports, next_jobs
+    from retinue.audit.summary import STATE, count_approvals, count_messages, list_reports, next_jobs
+    from retinue.automation.clock_jumps import recent_jumps
     from retinue.storage.process_locks import find_instance
 
     paths, loaded = home.paths, home.loaded
@@ -69,6 +70,10 @@ def describe_home(home: Home) -> dict[str, Any]:
             for job in next_jobs(paths, JOBS_SHOWN)
         ],
         "reports": list(list_reports(paths, home.job_database)),
+        "clockJumps": [
+            {"before": jump.before.isoformat(), "after": jump.after.isoformat(), "text": str(jump)}
+            for jump in recent_jumps(paths.path / STATE, home.clock.now())
+        ],
         "lastErrors": _list_errors(home.log_file),
     }
 
@@ -176,6 +181,7 @@ def _format_status(data: dict[str, Any]) -> str:
         rows.append(("approvals", f"{data['pendingApprovals']} pending: `retinue approvals list`"))
     rows += [("next job", f"{job['name']} at {_format_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
     rows += [("database", report) for report in data["reports"]]
+    rows += [("clock", f"was set {jump['text']}: see `retinue doctor`") for jump in data["clockJumps"]]
     rows += [("error", f"{error['time']} {error['message']}") for error in data["lastErrors"]]
     return table(rows)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.automation.clock_jumps import ClockJumpLog
 from retinue.automation.job_runner import JobRunner
 from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey
@@ -69,13 +70,14 @@ class TurnPublisher:
 
 
 class BackgroundWork(Struct, frozen=True, eq=False):
-    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents and deliveries."""
+    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents, deliveries and clock checks."""
 
     jobs: JobRunner
     heartbeats: HeartbeatRunner
     hooks: WebhookReceiver
     subagents: SubagentRunner
     delivery: DeliveryService
+    clock_jumps: ClockJumpLog
 
 
 class Gateway(Struct, frozen=True, eq=False):

@@ -14,7 +14,8 @@ from functools import partial
 import anyio
 import uvicorn
 
-from retinue.core.clock import random_id
+from retinue.automation.clock_jumps import ClockJumpLog
+from retinue.core.clock import ClockWatch, random_id
 from retinue.core.errors import RetinueError, run_logged
 from retinue.gateway.app import RequestGuard, make_app
 from retinue.gateway.auth.authenticator import Authenticator
@@ -135,7 +136,8 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         ):
             jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
             hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
-            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery)
+            clock_jumps = ClockJumpLog(runtime.services.database, home.clock)
+            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery, clock_jumps)
             gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
@@ -185,7 +187,7 @@ async def _serve(
         gateway.state.ready = True
         lock.write(InstanceFacts(os.getpid(), gateway.state.address, gateway.state.started_at.isoformat()))
         log.info("the gateway listens on %s; %d sessions have unanswered messages", gateway.state.address, left)
-        tasks.start_soon(_watch_tokens_and_config, gateway)
+        tasks.start_soon(_watch, gateway)
         tasks.start_soon(_clean_up, gateway)
         tasks.start_soon(_copy_databases, gateway)
         if gateway.runtime.home.config.cron.enabled:
@@ -247,16 +249,19 @@ async def _reload_on_hangup(gateway: Gateway, hangup: asyncio.Event) -> None:
         await gateway.reloader.apply()
 
 
-async def _watch_tokens_and_config(gateway: Gateway) -> None:
-    """Close connections whose token is invalid, and apply a changed configuration."""
+async def _watch(gateway: Gateway) -> None:
+    """Close connections whose token is invalid, apply a changed configuration, and record changes of the clock."""
+    check_clock = gateway.background.clock_jumps.check_start
     while True:
-        await anyio.sleep(WATCH_SECONDS)
         try:
+            check_clock()
+            check_clock = gateway.background.clock_jumps.check
             if gateway.connections:
                 _close_revoked(gateway)
             await gateway.reloader.apply_if_changed()
         except RetinueError as error:
-            log.warning("tokens and configuration could not be checked: %s", error)
+            log.warning("tokens, clock and configuration could not be checked: %s", error)
+        await anyio.sleep(WATCH_SECONDS)
 
 
 def _close_revoked(gateway: Gateway) -> None:
@@ -275,17 +280,22 @@ async def _copy_databases(gateway: Gateway) -> None:
 
 
 async def _clean_up(gateway: Gateway) -> None:
-    """Clean up sessions, the inbox and the outbox periodically."""
+    """Clean up sessions, the inbox and the outbox periodically.
+
+    If the clock was set, the next time is soon enough: a clock that is ahead makes everything look old.
+    """
+    runtime = gateway.runtime
+    watch = ClockWatch(runtime.home.clock)
     while True:
         await anyio.sleep(TIDY_SECONDS if gateway.state.metrics.turns_started else IDLE_SECONDS)
-        runtime = gateway.runtime
         try:
-            for agent in runtime.home.config.agents.ids:
-                runtime.tidy(agent)
-            gateway.background.subagents.archive()
-            archive_runs(runtime, gateway.background.jobs.store)
-            runtime.services.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
-            runtime.services.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+            if watch.check() is None:
+                for agent in runtime.home.config.agents.ids:
+                    runtime.tidy(agent)
+                gateway.background.subagents.archive()
+                archive_runs(runtime, gateway.background.jobs.store)
+                runtime.services.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+                runtime.services.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:
             log.warning("the clean-up failed: %s", error)
         await anyio.sleep(TIDY_SECONDS)

@@ -185,7 +185,7 @@ TOO_LITTLE = 100_000_000
 
 
 def check_machine(facts: Facts) -> Iterator[Finding]:
-    """Report low disk space and time zone problems."""
+    """Report low disk space, changes of the clock and time zone problems."""
     if facts.free_bytes < SCARCE:
         yield Finding(
             "machine",
@@ -193,6 +193,22 @@ def check_machine(facts: Facts) -> Iterator[Finding]:
             f"Only {facts.free_bytes / 1_000_000:,.0f} MB are free on the disk of {facts.home.path}.",
             "Without disk space, messages and answers cannot be stored.",
             "Free disk space; `retinue sessions prune --dry-run` lists archives that could be removed.",
+        )
+    if facts.clock_jumps:
+        yield Finding(
+            "machine",
+            Severity.WARNING,
+            f"The clock was set {'; then '.join(map(str, facts.clock_jumps))}.",
+            "Jobs and heartbeats run by this clock. Their next runs were corrected, and no slot that ran is repeated.",
+            "Compare `date` with the real time, and turn on time synchronisation (`timedatectl set-ntp true`).",
+        )
+    if facts.jobs_ahead:
+        yield Finding(
+            "machine",
+            Severity.WARNING,
+            f"A clock that was ahead planned the next runs of these jobs: {', '.join(facts.jobs_ahead[:10])}.",
+            "They would run too late or never.",
+            "Start the gateway (`retinue gateway start`): it corrects them.",
         )
     if not facts.zone_known:
         yield Finding(

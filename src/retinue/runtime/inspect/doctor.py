@@ -34,7 +34,8 @@ from retinue.audit.facts import (
     Truncation,
     WorkspaceFacts,
 )
-from retinue.audit.summary import is_whole, list_reports
+from retinue.audit.summary import is_whole, list_jobs_ahead, list_reports
+from retinue.automation.clock_jumps import recent_jumps
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
@@ -128,6 +129,8 @@ async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = 
         state_reports=list_reports(home.paths, home.job_database),
         plugin_problems=home.registry.problems,
         audit_damage=tuple(map(str, await anyio.to_thread.run_sync(home.audit.verify))),
+        clock_jumps=tuple(recent_jumps(folder / DATABASE_NAME, home.clock.now())),
+        jobs_ahead=await anyio.to_thread.run_sync(list_jobs_ahead, home.job_database, home.clock.now()),
     )
 
 
