@@ -461,3 +461,39 @@ def test_a_read_only_file_system_is_named(path: Path, tmp_path: Path) -> None:
     if ended.returncode == 77 or "unshare" in ended.stderr:
         pytest.skip("no file system may be mounted here")
     assert "is on a file system that is mounted read-only. Check the disk" in ended.stdout, ended.stderr
+
+
+DEGRADED = """
+import resource, sys
+from pathlib import Path
+from retinue.storage.database import Database
+from retinue.storage.files import DiskFull
+
+before = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+schema = (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),)
+database = Database(Path(sys.argv[1]), schema, degrades=True)
+print([row["word"] for row in database.read("SELECT word FROM words")], database.problem is not None)
+try:
+    with database.change() as base:
+        base.execute("INSERT INTO words (word) VALUES ('lost')")
+except DiskFull as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, before)
+with database.change() as base:
+    base.execute("INSERT INTO words (word) VALUES ('two')")
+print([row["word"] for row in database.read("SELECT word FROM words")], database.problem is not None)
+database.close()
+"""
+
+
+def test_a_database_that_cannot_be_written_can_be_read_and_recovers(path: Path) -> None:
+    make(path, "one")
+    ended = subprocess.run([sys.executable, "-c", DEGRADED, str(path)], capture_output=True, text=True, timeout=60)
+    before, refused, after = ended.stdout.splitlines()
+    assert before == "['one'] True"
+    assert "the file size limit is reached" in refused
+    assert after == "['one', 'two'] False"
+    with opened(path) as database:
+        assert words(database) == ["one", "two"]
+        assert database.notes == []

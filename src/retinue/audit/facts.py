@@ -102,6 +102,8 @@ class GatewayFacts(Struct, frozen=True):
     instance: InstanceFacts | None = None
     answers: bool = False
     problems: tuple[str, ...] = ()
+    read_only: str = ""
+    """Why the gateway cannot store anything."""
     port: int = 0
     port_taken: bool = False
     local_token: bool = False

@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from retinue.automation.jobs import Job, decode_job, has_times_ahead
 from retinue.core.clock import format_moment
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import AgentId
 from retinue.sessions.index import INDEX_NAME, read_index
 from retinue.storage.database import query_read_only, read_reports
+from retinue.storage.files import DiskFull
 from retinue.storage.home_paths import HomePaths
 
 STATE = "state.sqlite"
@@ -84,6 +85,24 @@ def list_idle_tokens(home: HomePaths, now: datetime, since: datetime) -> tuple[s
     """Return the names of valid tokens that were not used since then."""
     rows = query_read_only(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
     return tuple(name for (name,) in rows or ())
+
+
+def describe_read_only(problem: StorageError, home: HomePaths) -> str:
+    """Return why a gateway is read-only, and which files of the home can be deleted if its disk is full."""
+    text = f"{problem} Until then, the gateway accepts no messages and runs no jobs; it continues by itself."
+    if not isinstance(problem, DiskFull):
+        return text
+    sizes = [
+        (
+            sum(file.stat().st_size for file in (place.rglob("*") if place.is_dir() else (place,)) if file.is_file()),
+            place,
+        )
+        for place in (home.path / "exports", *home.path.glob("logs/*.log.*"), *home.path.glob("*.corrupt-*"))
+        if place.exists()
+    ]
+    named = ", ".join(f"{place} ({size / 1_000_000:,.1f} MB)" for size, place in sorted(sizes, reverse=True) if size)
+    advice = "`retinue sessions prune --dry-run` lists archives that can be removed."
+    return f"{text} You can delete: {named}. {advice}" if named else f"{text} {advice}"
 
 
 def list_reports(home: HomePaths, job_database: Path) -> tuple[str, ...]:

@@ -110,7 +110,16 @@ def _describe_gateway(
 ) -> dict[str, Any]:
     if instance is None:
         return {"running": False} | ({"remote": settings.remote.url} if settings.mode == "remote" else {})
-    told = ("uptimeSeconds", "sessionsActive", "turnsRunning", "turnsWaiting", "connections", "memoryMb", "draining")
+    told = (
+        "uptimeSeconds",
+        "sessionsActive",
+        "turnsRunning",
+        "turnsWaiting",
+        "connections",
+        "memoryMb",
+        "draining",
+        "readOnly",
+    )
     data: dict[str, Any] = {
         "running": True,
         "answers": answer is not None,
@@ -209,6 +218,8 @@ def _format_gateway(gateway: dict[str, Any]) -> str:
     where = f"{gateway['url']} (pid {gateway['pid']})"
     if not gateway["answers"]:
         return f"{where}, not answering: see `retinue doctor`"
+    if gateway.get("readOnly"):
+        return f"{where}, read-only: {gateway['readOnly']}"
     uptime = format_span(gateway.get("uptimeSeconds", 0))
     active = count(gateway.get("sessionsActive", 0), "session")
     return f"{where}, up {uptime}, {active} active, {count(gateway.get('turnsRunning', 0), 'turn')} running"
@@ -264,6 +275,7 @@ def see_gateway(home: Home) -> GatewayFacts:
         instance=instance,
         answers=status is not None,
         problems=tuple(status["configProblems"]) if status else (),
+        read_only=status.get("readOnly", "") if status else "",
         port=settings.port,
         port_taken=instance is None and _is_taken(settings.port),
         local_token=read_local_token(paths) is not None,

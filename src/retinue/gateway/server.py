@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
 
 import anyio
+import anyio.to_thread
 import uvicorn
+from anyio.abc import TaskGroup
 
 from retinue.automation.clock_jumps import ClockJumpLog
 from retinue.core.clock import ClockWatch, random_id
@@ -47,6 +49,7 @@ from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.subagents.runner import open_subagents
+from retinue.storage.files import DiskFull, InputOutputError, ReadOnly
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from retinue.wire.frames import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MAX_FRAME_BYTES, TICK_SECONDS, CloseCode
@@ -57,6 +60,8 @@ WATCH_SECONDS = 0.4
 CLOSE_SECONDS = 2
 TIDY_SECONDS = 6 * 3600.0
 COPY_CHECK_SECONDS = 60.0
+RECOVERY_SECONDS = 2.0
+"""How often a read-only gateway checks whether the disk can be written again."""
 KEPT_DAYS = 30
 """How long the inbox keeps answered messages."""
 
@@ -122,11 +127,11 @@ async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownReq
 async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gateway]:
     """A gateway with its runtime, but without a port."""
     restart = partial(ending.request, restart=True)
-    async with open_runtime(home) as runtime, anyio.create_task_group() as tasks:
+    async with open_runtime(home, degrades=True) as runtime, anyio.create_task_group() as tasks:
         auth = _make_authenticator(runtime)
         hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
         delivery, typing = DeliveryService(runtime), TypingIndicator(runtime, tasks)
-        tasks.start_soon(delivery.run)
+        tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, delivery, typing)
@@ -148,9 +153,12 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
 def _make_authenticator(runtime: Runtime) -> Authenticator:
     home, database = runtime.home, runtime.services.database
     tokens = TokenStore(database, home.clock)
-    tokens.ensure_local(home.paths)
     pairing = PairingStore(database, tokens, home.clock)
-    pairing.delete_all()
+    try:
+        tokens.ensure_local(home.paths)
+        pairing.delete_all()
+    except (DiskFull, InputOutputError, ReadOnly) as error:
+        database.degrade(error)
     return Authenticator(home.config.gateway, tokens, pairing, runtime.shared.secrets, home.clock)
 
 
@@ -181,27 +189,63 @@ async def _serve(
         tasks.start_soon(_serve_until_ended, server, opened, served)
         while not server.started:  # noqa: ASYNC110 - the server sets no event
             await anyio.sleep(0.002)
-        left = gateway.runtime.dispatcher.resume()
-        gateway.background.hooks.adopt()
-        gateway.background.subagents.adopt()
+        if gateway.runtime.read_only_because is None:
+            _begin_work(gateway, tasks)
+        else:
+            tasks.start_soon(_recover, gateway, tasks)
         gateway.state.ready = True
         lock.write(InstanceFacts(os.getpid(), gateway.state.address, gateway.state.started_at.isoformat()))
-        log.info("the gateway listens on %s; %d sessions have unanswered messages", gateway.state.address, left)
+        log.info("the gateway listens on %s", gateway.state.address)
         tasks.start_soon(_watch, gateway)
-        tasks.start_soon(_clean_up, gateway)
-        tasks.start_soon(_copy_databases, gateway)
-        if gateway.runtime.home.config.cron.enabled:
-            tasks.start_soon(gateway.background.jobs.serve)
-        tasks.start_soon(gateway.background.heartbeats.serve)
-        tasks.start_soon(load_hook_folders(gateway.runtime.home).run_hooks, "gateway:startup")
-        if is_hook_on(gateway.runtime.home, "boot-md"):
-            tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.runtime.dispatcher)
         await ending.requested.wait()
         await _drain(gateway, ending)
         server.end()
         with anyio.move_on_after(CLOSE_SECONDS * 2):
             await served.wait()
         tasks.cancel_scope.cancel()
+
+
+def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
+    """Answer the messages that are left from before, and start jobs, heartbeats, clean-up and hooks."""
+    runtime, background = gateway.runtime, gateway.background
+    left = runtime.dispatcher.resume()
+    background.hooks.adopt()
+    background.subagents.adopt()
+    log.info("%d sessions have unanswered messages", left)
+    tasks.start_soon(_clean_up, gateway)
+    tasks.start_soon(_copy_databases, gateway)
+    if runtime.home.config.cron.enabled:
+        tasks.start_soon(background.jobs.serve)
+    tasks.start_soon(background.heartbeats.serve)
+    tasks.start_soon(load_hook_folders(runtime.home).run_hooks, "gateway:startup")
+    if is_hook_on(runtime.home, "boot-md"):
+        tasks.start_soon(run_logged, "BOOT.md", boot_agents, runtime, runtime.dispatcher)
+
+
+async def _recover(gateway: Gateway, tasks: TaskGroup) -> None:
+    """Wait until the disk can be written, then do what a start on a writable disk does."""
+    runtime, auth = gateway.runtime, gateway.auth
+    log.error("the gateway is read-only: %s", runtime.read_only_because)
+    while True:
+        await anyio.sleep(RECOVERY_SECONDS)
+        if not await anyio.to_thread.run_sync(runtime.recover):
+            continue
+        try:
+            auth.tokens.ensure_local(runtime.home.paths)
+            auth.pairing.delete_all()
+            runtime.services.approvals.sweep()
+        except RetinueError as error:
+            log.warning("the gateway stays read-only: %s", error)
+            continue
+        log.info("the gateway can store data again")
+        _begin_work(gateway, tasks)
+        return
+
+
+async def _run_when_writable(runtime: Runtime, act: Callable[[], Awaitable[None]]) -> None:
+    while runtime.read_only_because is not None:  # noqa: ASYNC110 - set by a thread
+        await anyio.sleep(RECOVERY_SECONDS)
+    await act()
 
 
 async def _serve_until_ended(server: _Server, opened: socket.socket, served: anyio.Event) -> None:

@@ -21,6 +21,7 @@ from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.errors import StorageError
 from retinue.core.events import Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
@@ -83,9 +84,13 @@ class Runtime(Sessions):
         return self.dispatcher.stop(session)
 
     async def greet(self, session: SessionKey, *, owner: bool = True) -> Greeting:
-        """Return the greeting of a session; for the owner with reports about damage that no chat has shown yet."""
+        """Return the greeting of a session; the owner also gets new reports about damage and why nothing is stored."""
         greeting = await make_greeting(self.runner(session))
-        reports = self._take_reports() if owner else ()
+        reports = self._take_reports() if owner else []
+        if owner and self.read_only_because is not None:
+            from retinue.audit.summary import describe_read_only
+
+            reports.append(describe_read_only(self.read_only_because, self.home.paths))
         return msgspec.structs.replace(greeting, caution="\n".join(filter(None, (greeting.caution, *reports))))
 
     async def display(self, session: SessionKey) -> Display:
@@ -122,6 +127,15 @@ class Runtime(Sessions):
                     texts.append(text)
         self._shown_notes.update(texts)
         return texts
+
+    @property
+    def read_only_because(self) -> StorageError | None:
+        """Return why nothing can be stored at the moment; None if the databases can be changed."""
+        return self.services.database.problem or self.services.job_database.problem
+
+    def recover(self) -> bool:
+        """Allow changes again if the disk can be written now; return whether they are allowed."""
+        return self.services.database.recover() and self.services.job_database.recover()
 
     async def copy_databases(self) -> None:
         """Copy each database that changed since its last copy, which must be an hour old, unless a turn runs."""
@@ -213,8 +227,13 @@ def describe_command_end(end: CommandEnd) -> Inbound:
 
 
 @asynccontextmanager
-async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
-    """Open every part in order, and close them in reverse."""
+async def open_runtime(
+    home: Home, *, extra_skills: tuple[Path, ...] = (), degrades: bool = False
+) -> AsyncIterator[Runtime]:
+    """Open every part in order, and close them in reverse.
+
+    With `degrades`, a disk that cannot be written makes the runtime read-only instead of raising an error.
+    """
     home.tune_logs()
     async with AsyncExitStack() as stack:
 
@@ -228,13 +247,12 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
             max_output=home.config.tools.exec.max_output_chars,
         )
         await stack.enter_async_context(commands)
-        database = Database(home.paths.path / "state.sqlite", durable=home.durable, newer="aside")
+        open_database = partial(Database, durable=home.durable, newer="aside", degrades=degrades)
+        database = open_database(home.paths.path / "state.sqlite")
         stack.callback(database.close)
         job_database = database
         if home.job_database != database.path:
-            job_database = stack.enter_context(
-                closing(Database(home.job_database, durable=home.durable, newer="aside"))
-            )
+            job_database = stack.enter_context(closing(open_database(home.job_database)))
         permissions = stack.enter_context(open_permissions(home, database))
         defaults = home.config.agents.defaults
         secrets = Secrets(home.environment, home.redactor)
@@ -257,7 +275,8 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
             stack.push_async_callback(runtime.aclose)
             attach_bundled(runtime)
             permissions.rule_store.attach_skills(runtime.skill_programs)
-            services.approvals.sweep()
+            if runtime.read_only_because is None:
+                services.approvals.sweep()
             if not gc.isenabled():
                 # It was off during the start; most objects of the start live as long as the process.
                 gc.freeze()

@@ -6,8 +6,10 @@ that can take the lock knows that there is no holder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import time
@@ -23,6 +25,8 @@ from retinue.core.keys import SessionKey
 from retinue.storage.files.descriptors import PRIVATE_FILE, make_private_dir
 from retinue.storage.files.errors import explained
 from retinue.storage.home_paths import HomePaths
+
+log = logging.getLogger(__name__)
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -261,8 +265,13 @@ class InstanceLock:
         self.path: Path = home.path / LOCK_NAME
         make_private_dir(home.path)
         with explained(self.path.name, home.path):
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(self.path, flags, PRIVATE_FILE)
+            flags = os.O_CLOEXEC | os.O_NOFOLLOW
+            try:
+                self._descriptor = os.open(self.path, flags | os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            except OSError as error:
+                if error.errno != errno.EROFS:
+                    raise
+                self._descriptor = os.open(self.path, flags | os.O_RDONLY)  # a lock needs no permission to write
         if not _take(self._descriptor):
             other = _read(self._descriptor)
             os.close(self._descriptor)
@@ -274,16 +283,24 @@ class InstanceLock:
         self.write(InstanceFacts(os.getpid()))
 
     def write(self, facts: InstanceFacts) -> None:
-        """Publish the address of this gateway."""
-        data = dump_json(to_plain(facts)).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        """Publish the address of this gateway.
+
+        The file keeps its size, so that a start on a full disk overwrites it in place. If that is not possible either,
+        clients need the address from the configuration.
+        """
+        self._overwrite(dump_json(to_plain(facts)).encode())
 
     def release(self) -> None:
         """Release the lock, so that another gateway can start."""
-        os.ftruncate(self._descriptor, 0)
+        self._overwrite(b"")
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
+
+    def _overwrite(self, data: bytes) -> None:
+        try:
+            os.pwrite(self._descriptor, data.ljust(_MAX_BYTES), 0)
+        except OSError as error:
+            log.warning("%s could not be written: %s", self.path, error.strerror)
 
 
 def read_local_token(home: HomePaths) -> str | None:

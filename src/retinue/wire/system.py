@@ -37,6 +37,8 @@ class Status(Wire, frozen=True):
     draining: bool
     reports: tuple[str, ...] = ()
     """What happened to damaged databases that were set aside and still exist."""
+    read_only: str = ""
+    """Why nothing can be stored, and what to do; empty if changes are possible."""
 
 
 class ReadAudit(Params, frozen=True):

@@ -36,6 +36,14 @@ def check_gateway(facts: Facts) -> Iterator[Finding]:
             "Clients that use it wait.",
             "Check `retinue logs`, then `retinue gateway stop` and `retinue gateway start`.",
         )
+    if seen.read_only:
+        yield Finding(
+            "gateway",
+            Severity.PROBLEM,
+            "The gateway is read-only.",
+            seen.read_only,
+            "Check the disk of the home; a restart is not needed.",
+        )
     for problem in seen.problems:
         yield Finding(
             "gateway",

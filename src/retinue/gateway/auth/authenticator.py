@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from retinue.config.sections.gateway import GatewaySettings, RateLimit
 from retinue.core.clock import Clock
+from retinue.core.errors import StorageError
 from retinue.gateway.auth.pairing import PairingRequest, PairingStore, TooManyRequests
 from retinue.gateway.auth.request_source import RequestSource, is_loopback, network_of
 from retinue.gateway.auth.tokens import TokenRecord, TokenStore
@@ -17,6 +19,8 @@ from retinue.gateway.errors import RequestRefused
 from retinue.security.secrets import Secret, Secrets
 from retinue.wire.frames import ClientFacts, Credentials
 from retinue.wire.protocol import ErrorCode, Scope, with_implied
+
+log = logging.getLogger(__name__)
 
 RECORD_USE_SECONDS = 60.0
 """How often the use of one token is recorded at most."""
@@ -221,7 +225,10 @@ class Authenticator:
         now = self._clock.monotonic()
         if now - self._used.get(record.id, -RECORD_USE_SECONDS) >= RECORD_USE_SECONDS:
             self._used[record.id] = now
-            self.tokens.record_use(record.id)
+            try:
+                self.tokens.record_use(record.id)
+            except StorageError as error:  # reading must work on a disk that is full
+                log.warning("the use of a token was not recorded: %s", error)
 
 
 def auth_settings_of(principal: Principal, settings: GatewaySettings) -> object:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from retinue import __version__
+from retinue.audit.summary import describe_read_only
 from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.config.keypath import parse_path
@@ -39,7 +40,7 @@ async def health(call: Call, params: Nothing) -> wire.Health:
 @registry.implements(wire.STATUS)
 async def status(call: Call, params: Nothing) -> wire.Status:
     gateway, state = call.gateway, call.gateway.state
-    home = gateway.runtime.home
+    home, problem = gateway.runtime.home, gateway.runtime.read_only_because
     return wire.Status(
         version=__version__,
         pid=os.getpid(),
@@ -57,6 +58,7 @@ async def status(call: Call, params: Nothing) -> wire.Status:
         config_problems=list(gateway.reloader.problems),
         draining=state.draining,
         reports=tuple(read_reports(gateway.runtime.services.database.path).values()),
+        read_only=describe_read_only(problem, home.paths) if problem else "",
     )
 
 

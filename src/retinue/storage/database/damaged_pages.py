@@ -107,6 +107,12 @@ class DamagedDatabase:
     def page_count(self) -> int:
         return 1 + len(self._others) // self.page_bytes
 
+    def snapshot(self) -> bytes:
+        """Return all pages as a database without a log."""
+        first = bytearray(self._first)
+        first[18:20] = b"\x01\x01"  # the log is already applied, and a database in memory cannot have one
+        return bytes(first) + self._others
+
     def has_root(self, page: int, kinds: tuple[int, int]) -> bool:
         """Return whether a page has one of two types."""
         return 1 < page <= self.page_count and self._others[(page - 2) * self.page_bytes] in kinds
@@ -140,6 +146,20 @@ def load_damaged(path: Path) -> DamagedDatabase | None:
     content = _read_around_errors(path)
     log = _read_around_errors(path.with_name(f"{path.name}-wal"))
     return DamagedDatabase(content, log) if content or log else None
+
+
+def open_snapshot(path: Path) -> sqlite3.Connection:
+    """Open a copy of a database in memory, with its log applied; an empty one if there is no usable file."""
+    base = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    base.row_factory = sqlite3.Row
+    loaded = load_damaged(path)
+    if loaded is not None:
+        base.deserialize(loaded.snapshot())
+        try:
+            base.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error:
+            base.deserialize(b"")
+    return base
 
 
 def _read_around_errors(path: Path) -> bytes:

@@ -31,7 +31,8 @@ from retinue.storage.database.database_file import (
     write_report,
 )
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
-from retinue.storage.files.descriptors import make_private_dir
+from retinue.storage.files.descriptors import find_disk_problem, make_private_dir
+from retinue.storage.files.errors import DiskFull, InputOutputError, ReadOnly
 
 DATABASE_NAME = "state.sqlite"
 
@@ -55,7 +56,9 @@ class Database:
     replaced while it was open is reopened at the next use.
 
     With `durable`, a change waits for the disk and survives a power failure; without it, a change survives the end of
-    the process. `newer` determines whether a file of a newer Retinue is refused or moved aside like a damaged one.
+    the process. `newer` determines whether a file of a newer Retinue is refused or moved aside like a damaged one. With
+    `degrades`, a database on a disk that cannot be written is opened nevertheless: its rows can be read, `problem` says
+    why a change is refused, and `recover` uses the file again as soon as that is possible.
     """
 
     def __init__(
@@ -65,9 +68,12 @@ class Database:
         *,
         durable: bool = False,
         newer: Literal["refuse", "aside"] = "refuse",
+        degrades: bool = False,
     ) -> None:
         self.path = path
         self.notes: list[str] = []
+        self.problem: StorageError | None = None
+        self._degrades = degrades
         self._schema = schema
         self._durable = durable
         self._newer = newer
@@ -93,6 +99,8 @@ class Database:
         Other processes wait during the transaction, so the block must not await.
         """
         with self._lock:
+            if self.problem is not None and not self.recover():
+                raise type(self.problem)(str(self.problem))
             connection = self._current()
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -104,6 +112,22 @@ class Database:
                     raise
             except (sqlite3.Error, DatabaseDamaged) as error:
                 self._fail(error, connection)
+
+    def degrade(self, problem: StorageError) -> None:
+        """Refuse changes with `problem` until `recover` succeeds; rows can still be read."""
+        with self._lock:
+            self.problem = problem
+
+    def recover(self) -> bool:
+        """Allow changes again if the disk can be written now; return whether they are allowed."""
+        with self._lock:
+            if self.problem is None:
+                return True
+            self.problem = find_disk_problem(self.path)
+            if self.problem is None and self._identity is None:  # the connection is to a copy in memory
+                self._disconnect()
+                self._open()
+            return self.problem is None
 
     def close(self) -> None:
         with self._lock:
@@ -125,7 +149,9 @@ class Database:
         if self._closed:
             raise StorageError(f"{self.path} was closed. Open it again before using it.")
         connection = self._connection
-        if connection is not None and (connection.in_transaction or _identity_of(self.path) == self._identity):
+        if connection is not None and (
+            connection.in_transaction or self.problem is not None or _identity_of(self.path) == self._identity
+        ):
             return connection
         self._disconnect()
         return self._open()
@@ -145,6 +171,21 @@ class Database:
             _connected[self.path] -= 1
 
     def _open(self) -> sqlite3.Connection:
+        try:
+            return self._open_file()
+        except (DiskFull, InputOutputError, ReadOnly) as error:
+            if not self._degrades:
+                raise
+            from retinue.storage.database.damaged_pages import open_snapshot  # rare, as in `_replace`
+
+            log.error("%s is read-only: %s", self.path.name, error)
+            self.problem, self._identity = error, None
+            self._connection = open_snapshot(self.path)
+            migrate(self._connection, self._schema)
+            _connected[self.path] += 1
+            return self._connection
+
+    def _open_file(self) -> sqlite3.Connection:
         make_private_dir(self.path.parent)
         with opening_alone(self.path.parent):
             for stray in list(find_strays(self.path)):
