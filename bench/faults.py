@@ -23,6 +23,7 @@ from tests.faults.storm import SESSIONS, die_at_every_write, storm
 from bench import faults_salvage
 from bench.faults_clock import run_clock
 from bench.faults_resources import run_resources
+from bench.faults_callers import run_callers
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
@@ -52,6 +53,7 @@ def run(*, full: bool) -> None:
     run_resources(sheet, cases=200 if full else 40, seed=1)
     faults_salvage.run_salvage(sheet, faults_salvage.CASES if full else faults_salvage.SHORT_CASES, "salvage")
     run_clock(sheet, 200 if full else 20, "clock")
+    run_callers(sheet)
     sheet.save()
 
 

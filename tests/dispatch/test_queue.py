@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from retinue.config.schema import Config
-from retinue.core.envelope import Inbound, Source
+from retinue.core.envelope import Inbound, Origin, PeerKind, Source
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image
 from retinue.dispatch.inbox import Waiting
@@ -36,6 +36,7 @@ from retinue.structs.decode import decode
 from retinue.testing.clock import START
 
 KEY = SessionKey.parse("agent:main:main")
+CHAT = Origin("telegram", "default", PeerKind.DIRECT, "1")
 SECOND = timedelta(seconds=1)
 LATER = START + timedelta(hours=1)
 PICTURE = Image("image/png", "aGVsbG8=")
@@ -46,7 +47,7 @@ INTERRUPT = QueueRules(QueueMode.INTERRUPT)
 
 
 def message(name: str, seconds: float = 0, text: str | None = None, sender: str | None = None) -> Waiting:
-    inbound = Inbound(text if text is not None else f"say {name}", KEY, sender=sender)
+    inbound = Inbound(text if text is not None else f"say {name}", KEY, sender=sender, origin=CHAT)
     return Waiting(RunId(name), inbound, START + timedelta(seconds=seconds))
 
 
@@ -187,6 +188,16 @@ def test_what_a_sub_agent_came_to_is_never_too_many(drop: Drop) -> None:
     capped = apply_cap((*results[:2], *messages("ab"), results[2]), QueueRules(cap=1, drop=drop))
     assert set(names(capped.kept)) >= set("xyz")
     assert names(capped.dropped) in ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("mode", "dropped"),
+    [(QueueMode.STEER, ""), (QueueMode.FOLLOWUP, ""), (QueueMode.COLLECT, "ab"), (QueueMode.INTERRUPT, "ab")],
+)
+def test_messages_of_clients_are_summarised_only_if_messages_share_turns(mode: QueueMode, dropped: str) -> None:
+    waiting = tuple(on(each, origin=None) for each in messages("abcd"))
+    assert names(apply_cap(waiting, QueueRules(mode, cap=2)).dropped) == dropped
+    assert names(apply_cap(waiting, QueueRules(mode, cap=2, drop=Drop.OLD)).dropped) == "ab"
 
 
 def test_dropped_messages_are_refused_by_name() -> None:

@@ -85,6 +85,17 @@ class Client:
         await self.wait()
 
 
+def start_command(output: Path, *arguments: str) -> Client:
+    """Run a command line of Retinue in a process of its own."""
+    return _start(_run_command, output, list(arguments))
+
+
+def _start(target: Callable[[str, list[str]], None], output: Path, arguments: list[str]) -> Client:
+    process = _processes.Process(target=target, args=(str(output), arguments), daemon=True)
+    process.start()
+    return Client(process, output)
+
+
 @dataclass
 class Scene:
     """A home whose agent talks to a `RuleServer`."""
@@ -135,10 +146,8 @@ class Scene:
         return started
 
     def _start(self, target: Callable[[str, list[str]], None], arguments: list[str]) -> Client:
-        output = (self.beside or self.path) / f"client-{next(self._numbers)}"
-        process = _processes.Process(target=target, args=(str(output), arguments), daemon=True)
-        process.start()
-        self.clients.append(started := Client(process, output))
+        started = _start(target, (self.beside or self.path) / f"client-{next(self._numbers)}", arguments)
+        self.clients.append(started)
         return started
 
     async def say(self, session: str, text: str, *options: str) -> Client:

@@ -107,6 +107,11 @@ class Inbound(Struct, frozen=True, rename="camel"):
         return self.origin.chat if self.origin else None
 
     @property
+    def is_from_client(self) -> bool:
+        """Whether a person or program sent it through the gateway or a command, and can wait for its run."""
+        return self.origin is None and self.source is Source.CHAT
+
+    @property
     def stands_alone(self) -> bool:
         """Whether it must not share a turn with other messages."""
         return self.own_turn or bool(self.tools or self.results)

@@ -158,10 +158,18 @@ def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> Q
 def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
     """Decide which messages are above the cap, by the drop policy.
 
-    Results of sub-agents are never dropped, and neither are messages whose senders wait for an answer of their own.
+    Results of sub-agents are never dropped, and neither are messages whose senders wait for an answer of their own. If
+    every message has a turn of its own, a message of a client is not summarised either: the client waits for its run.
     """
     messages = tuple(waiting)
-    people = tuple(message for message in messages if not is_result(message) and not message.inbound.own_turn)
+    summarises = rules.drop is Drop.SUMMARIZE and rules.mode in (QueueMode.STEER, QueueMode.FOLLOWUP)
+    people = tuple(
+        message
+        for message in messages
+        if not is_result(message)
+        and not message.inbound.own_turn
+        and not (summarises and message.inbound.is_from_client)
+    )
     over = len(people) - rules.cap
     if over <= 0:
         return Capped(messages)

@@ -124,6 +124,8 @@ class RunStream:
     def _next_event(self) -> TurnEvent | None:
         """The next event of the turn that answers the message; None if there is none now."""
         while (frame := self._buffer.take()) is not None:
+            if self.run not in frame:  # of other messages: hundreds of requests may wait for one session
+                continue
             value: dict[str, Any] = codec.read_json(frame)
             if value["event"] == "turn" and self.run in value["payload"]["runs"]:
                 return codec.convert(value["payload"], TurnPayload).event
