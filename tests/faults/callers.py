@@ -111,7 +111,9 @@ async def _complete_streaming(http: httpx2.AsyncClient, text: str) -> str:
     body = {"model": "retinue", "user": SESSION, "messages": [{"role": "user", "content": text}], "stream": True}
     found = await http.post("/v1/chat/completions", json=body)
     chunks = [json.loads(line[6:]) for line in found.text.splitlines() if line.startswith("data: {")]
-    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+    return "".join(
+        chunk["choices"][0]["delta"].get("content") or "" if "choices" in chunk else str(chunk) for chunk in chunks
+    )
 
 
 async def _respond(http: httpx2.AsyncClient, text: str) -> str:

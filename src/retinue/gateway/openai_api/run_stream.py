@@ -31,15 +31,18 @@ OUTCOME_SECONDS = 10.0
 
 
 class FrameBuffer:
-    """The events of a session that were not read yet, up to a limit."""
+    """The events of a session that were not read yet, up to a limit; of one run, as soon as it is known."""
 
     def __init__(self) -> None:
+        self.run = RunId("")
         self.frames: deque[str] = deque()
         self.too_slow = False
         self.news = anyio.Event()
         self._size = 0
 
     def push(self, frame: str) -> None:
+        if self.run not in frame:  # Hundreds of requests may wait for one session.
+            return
         if self._size + len(frame) > MAX_QUEUED_CHARS:
             self.too_slow = True
         if not self.too_slow:
@@ -78,6 +81,10 @@ class RunStream:
         stream = cls(gateway, session)
         gateway.hub.join(stream._buffer, session.text, None, None)
         return stream
+
+    def follow(self, run: RunId) -> None:
+        """Follow one run of the session; call it as soon as its message is accepted."""
+        self.run = self._buffer.run = run
 
     def leave(self) -> None:
         self._gateway.hub.leave(self._buffer, self.session.text)
@@ -124,8 +131,6 @@ class RunStream:
     def _next_event(self) -> TurnEvent | None:
         """The next event of the turn that answers the message; None if there is none now."""
         while (frame := self._buffer.take()) is not None:
-            if self.run not in frame:  # of other messages: hundreds of requests may wait for one session
-                continue
             value: dict[str, Any] = codec.read_json(frame)
             if value["event"] == "turn" and self.run in value["payload"]["runs"]:
                 return codec.convert(value["payload"], TurnPayload).event

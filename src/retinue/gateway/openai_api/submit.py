@@ -96,7 +96,7 @@ async def submit(
     except BaseException:
         stream.leave()
         raise
-    stream.run = accepted.run
+    stream.follow(accepted.run)
     return stream
 
 
