@@ -24,6 +24,7 @@ from bench import faults_salvage
 from bench.faults_clock import run_clock
 from bench.faults_resources import run_resources
 from bench.faults_callers import run_callers
+from bench.faults_power import run_power
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
@@ -54,6 +55,7 @@ def run(*, full: bool) -> None:
     faults_salvage.run_salvage(sheet, faults_salvage.CASES if full else faults_salvage.SHORT_CASES, "salvage")
     run_clock(sheet, 200 if full else 20, "clock")
     run_callers(sheet)
+    run_power(sheet)
     sheet.save()
 
 

@@ -1,5 +1,7 @@
-"""Callers that use one session at the same time, through every entry point. These are the long versions of
-`tests/faults/test_callers.py`."""
+"""Callers that use one session at the same time, through every entry point.
+
+These are the long versions of `tests/faults/test_callers.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -39,8 +40,8 @@ def inbox(database: Database, clock: FrozenClock) -> Inbox:
 
 
 @pytest.fixture
-def outbox(database: Database, clock: FrozenClock) -> Outbox:
-    return Outbox(database, clock)
+def outbox(database: Database, clock: FrozenClock, tmp_path: Path) -> Outbox:
+    return Outbox(database, clock, tmp_path / "sent.jsonl")
 
 
 def answer(inbox: Inbox, inbound: Inbound, run: str) -> RunId:
@@ -137,3 +138,42 @@ def test_damage_costs_one_message(database: Database, outbox: Outbox) -> None:
         base.execute("UPDATE outbox SET body = '{' WHERE key = 'a'")
     assert outbox.heads() == ()
     assert keys(outbox) == ["b"]
+
+
+def test_a_message_that_was_sent_is_not_sent_again_if_the_database_loses_that(
+    inbox: Inbox, outbox: Outbox, database: Database, clock: FrozenClock, tmp_path: Path
+) -> None:
+    run = answer(inbox, Inbound("hi", SessionKey.parse("agent:main:main"), origin=ROOM), "r")
+    parts = [OutgoingMessage("a1", ROOM, "one", run=run), OutgoingMessage("a2", ROOM, "two", run=run)]
+    outbox.put(parts)
+    for part in parts:
+        outbox.sent(part)
+    with database.change() as base:
+        base.execute("UPDATE inbox SET delivered_at = NULL")
+        base.execute("UPDATE outbox SET state = 'waiting' WHERE key = 'a1'")
+        base.execute("DELETE FROM outbox WHERE key = 'a2'")
+    restarted = Outbox(database, clock, tmp_path / "sent.jsonl")
+    restarted.put(parts)
+    assert restarted.heads() == ()
+    assert [row["state"] for row in database.read("SELECT state FROM outbox")] == ["sent", "sent"]
+    assert database.read("SELECT 1 FROM inbox WHERE delivered_at IS NULL") == []
+
+
+def test_old_keys_of_sent_messages_are_deleted(outbox: Outbox, clock: FrozenClock, tmp_path: Path) -> None:
+    for key, days in (("old", 10), ("new", 0)):
+        outbox.put([OutgoingMessage(key, ROOM)])
+        outbox.sent(OutgoingMessage(key, ROOM))
+        clock.advance(timedelta(days=days))
+    outbox.prune(clock.now() - timedelta(days=7))
+    assert [json.loads(line)["key"] for line in (tmp_path / "sent.jsonl").read_text().splitlines()] == ["new"]
+
+
+def test_an_incomplete_line_about_a_sent_message_is_skipped(
+    outbox: Outbox, database: Database, clock: FrozenClock, tmp_path: Path
+) -> None:
+    (tmp_path / "sent.jsonl").write_bytes(b'{"key":"torn')
+    outbox.put([OutgoingMessage("a", ROOM)])
+    outbox.sent(OutgoingMessage("a", ROOM))
+    again = Outbox(database, clock, tmp_path / "sent.jsonl")
+    again.put([OutgoingMessage("a", ROOM), OutgoingMessage("torn", ROOM)])
+    assert [head.outgoing.key for head in again.heads()] == ["torn"]

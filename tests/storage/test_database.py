@@ -76,6 +76,19 @@ def test_durable_changes_wait_for_the_disk(path: Path, durable: bool, synchronou
         assert database.read("PRAGMA journal_mode")[0][0] == "wal"
 
 
+def test_one_change_can_wait_for_the_disk(path: Path) -> None:
+    def synchronous() -> int:
+        return int(database.read("PRAGMA synchronous")[0][0])
+
+    with opened(path) as database:
+        with database.change(durable=True):
+            assert synchronous() == 2
+        assert synchronous() == 1
+        with pytest.raises(ZeroDivisionError), database.change(durable=True):
+            raise ZeroDivisionError
+        assert synchronous() == 1
+
+
 def test_a_change_that_fails_leaves_nothing(path: Path) -> None:
     with opened(path) as database:
         with pytest.raises(sqlite3.OperationalError), database.change() as base:  # noqa: PT012

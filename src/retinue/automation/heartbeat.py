@@ -296,7 +296,7 @@ class PendingNoteStore:
     def put(self, agent: AgentId, text: str, *, foreign: bool, token: str | None = None) -> None:
         """Store a note for the agent's next heartbeat; a note with a known token is ignored."""
         now = self._clock.now()
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute(_PUT, (agent, format_moment(now), text, foreign, token))
             base.execute(_FORGET, (format_moment(now - KEPT),))
 
@@ -308,5 +308,5 @@ class PendingNoteStore:
     def read(self, notes: Sequence[PendingNote]) -> None:
         """Mark notes as read."""
         now = format_moment(self._clock.now())
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.executemany(_READ, [(now, note.id) for note in notes])

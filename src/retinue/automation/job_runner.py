@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
 from retinue.automation.jobs import DeliveryMode, Job, JobRun, JobStore
-from retinue.core.clock import Clock, ClockWatch, random_uuid
+from retinue.core.clock import Clock, ClockWatch, derived_uuid, format_moment, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError, run_logged
 from retinue.core.events import TurnStatus
@@ -105,7 +105,9 @@ class JobRunner(Struct):
         for job in self.store.due(room + len(self._running)) if room > 0 else ():
             if job.id in self._running or len(self._running) >= self.max_concurrent:
                 continue
-            run = self.store.begin(job, RunId(random_uuid()))
+            # The due time determines the run: a slot that a power failure made due again is finished, not repeated.
+            due = format_moment(job.next_at) if job.next_at else random_uuid()
+            run = self.store.begin(job, RunId(derived_uuid(f"cron:{job.id}:{due}")))
             if run is not None:
                 self._start(job, run, tasks)
         return self.store.soonest() if len(self._running) < self.max_concurrent else None

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.automation.schedule import At, Every, Schedule, due_slot, next_slot
-from retinue.core.clock import EPOCH, MIN_JUMP, Clock, IdFactory, format_moment, parse_moment
+from retinue.core.clock import EPOCH, MIN_JUMP, Clock, IdFactory, format_moment, parse_moment, random_uuid
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
@@ -269,7 +269,7 @@ class JobStore:
     def begin(self, job: Job, run: RunId, reason: Literal["schedule", "manual"] = "schedule") -> JobRun | None:
         """Record the start of a run and plan the next one; return None if another process started it meanwhile."""
         now = self._clock.now()
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             row = base.execute(_ONE, (job.id,)).fetchone()
             current = decode_job(row["body"]) if row else None
             if current is None or (reason == "schedule" and current.next_at != job.next_at):
@@ -284,8 +284,10 @@ class JobStore:
             why: Literal["schedule", "manual", "retry"] = "schedule" if due is not None else "manual"
             if reason == "schedule" and current.failures:
                 why = "retry"
+            if base.execute("SELECT 1 FROM job_runs WHERE run = ?", (run,)).fetchone() is not None:
+                run = RunId(random_uuid())  # The clock was set back, and the same moment is due again.
             began = JobRun(job.id, run, due or now, why, now)
-            base.execute(_BEGIN, (run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
+            base.execute(_BEGIN, (began.run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
             if began.reason != "manual":
                 # A job that runs once is updated when its run ends.
                 once = isinstance(current.schedule, At)
@@ -298,7 +300,7 @@ class JobStore:
     def end(self, run: JobRun, outcome: Outcome, summary: str) -> None:
         """Record the outcome of a run; a failed job is delayed."""
         now = self._clock.now()
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             if base.execute(_END, (outcome, format_moment(now), summary[:2_000], run.run)).rowcount != 1:
                 return
             row = base.execute(_ONE, (run.job,)).fetchone()

@@ -314,12 +314,12 @@ class WebhookStore:
 
     def keep(self, run: RunId, delivery: WebhookDelivery) -> WebhookRun:
         now = self._clock.now()
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute(_KEEP, (run, encode_delivery(delivery), format_moment(now)))
         return WebhookRun(run, delivery, now)
 
     def forget(self, run: RunId) -> None:
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute(_FORGET, (run,))
 
     def unfinished(self) -> tuple[WebhookRun, ...]:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Protocol
 
 IdFactory = Callable[[], str]
@@ -88,6 +89,12 @@ def clock_style(wanted: str, environment: Mapping[str, str]) -> str:
 def random_id() -> str:
     """Return 16 random hexadecimal digits."""
     return secrets.token_hex(8)
+
+
+def derived_uuid(name: str) -> str:
+    """Return the UUID that belongs to a name: the same one for the same name, in every process."""
+    digits = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
 def random_uuid() -> str:

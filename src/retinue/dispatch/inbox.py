@@ -45,7 +45,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
 """
 
 _POST = """
-INSERT INTO inbox (run, session, agent, payload, accepted_at, account, state, result)
+INSERT OR IGNORE INTO inbox (run, session, agent, payload, accepted_at, account, state, result)
 VALUES (?, ?, ?, ?, ?, ?, 'done', ?)
 """
 
@@ -221,7 +221,7 @@ class Inbox:
         return replace(inbound, text=hide(inbound.text), instructions=hide(inbound.instructions), results=results)
 
     def post(self, inbound: Inbound, outbound: Outbound) -> None:
-        """Store a result that answers no message of the session, until it is delivered.
+        """Store a result that answers no message of the session, until it is delivered; a known run is ignored.
 
         With an origin, it is delivered to that chat through the outbox.
         """

@@ -2,15 +2,19 @@
 
 Messages of one chat are sent in order. The answer to a message of the inbox is marked as delivered in the same
 transaction in which the last of its outgoing messages is confirmed.
+
+The keys of confirmed messages are also appended to a file, which is synced to the disk: the database may lose its last
+changes in a power failure, and a message must not be sent again for that reason.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +24,9 @@ from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import RunId
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound
+from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, read_forward
 from retinue.storage.database import Database
+from retinue.storage.files.descriptors import write_atomic
 
 FIRST_PAUSE = timedelta(seconds=0.5)
 MAX_PAUSE = timedelta(minutes=5)
@@ -56,8 +62,10 @@ WHERE inbox.run = ? OR inbox.claimed_into = ?
 
 _PUT = """
 INSERT OR IGNORE INTO outbox (key, channel, account, chat, run, body, due_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+_WAITING = "SELECT key, run FROM outbox WHERE state = 'waiting'"
 
 _HEADS = """
 SELECT key, chat, body, attempts, due_at FROM outbox
@@ -88,9 +96,11 @@ class Head(Struct, frozen=True):
 class Outbox:
     """The outgoing messages for all chats of a home."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, sent_log: Path) -> None:
         self._database = database
         self._clock = clock
+        self._sent_log = SentLog(sent_log)
+        self._is_reconciled = False
 
     def results(self, channel: str, account: str) -> tuple[tuple[Inbound, Outbound], ...]:
         """Return answers for the chats of an account that have no outgoing messages yet, oldest first.
@@ -112,9 +122,14 @@ class Outbox:
         return None
 
     def put(self, messages: Iterable[OutgoingMessage], pauses: Iterable[float] = ()) -> None:
-        """Store messages; a known key is not stored again. `pauses` are the seconds between them."""
+        """Store messages; a known key is not stored again. `pauses` are the seconds between them.
+
+        A message that was sent before a power failure is stored as sent.
+        """
         due = self._clock.now()
         waits = iter(pauses)
+        messages = tuple(messages)
+        sent = self._sent_log.keys() if messages else frozenset()
         with self._database.change() as base:
             for outgoing in messages:
                 due += timedelta(seconds=next(waits, 0.0))
@@ -128,8 +143,11 @@ class Outbox:
                     outgoing.run,
                     encode_outgoing(outgoing),
                     format_moment(due),
+                    "sent" if outgoing.key in sent else "waiting",
                 )
                 base.execute(_PUT, values)
+            for run in {outgoing.run for outgoing in messages if outgoing.key in sent} - {None}:
+                base.execute(_ANSWERED, (format_moment(self._clock.now()), run))
 
     def seen_in(self, run: RunId) -> tuple[tuple[RunId, Inbound], ...]:
         """Return the messages that a turn answered and that have an acknowledgement reaction."""
@@ -141,14 +159,28 @@ class Outbox:
 
     def heads(self) -> tuple[Head, ...]:
         """Return the next message of every chat, due or not."""
+        if not self._is_reconciled:
+            self._reconcile()
         return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
 
     def sent(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was confirmed; with the last one of an answer, mark the answer as delivered."""
+        self._sent_log.add(outgoing.key, self._clock.now())
+        self._mark_sent(outgoing.key, outgoing.run)
+
+    def _mark_sent(self, key: str, run: str | None) -> None:
         with self._database.change() as base:
-            base.execute(_SENT, (outgoing.key,))
-            if outgoing.run is not None:
-                base.execute(_ANSWERED, (format_moment(self._clock.now()), outgoing.run))
+            base.execute(_SENT, (key,))
+            if run is not None:
+                base.execute(_ANSWERED, (format_moment(self._clock.now()), run))
+
+    def _reconcile(self) -> None:
+        """Mark messages as sent that were sent before a power failure undid that mark."""
+        sent = self._sent_log.keys()
+        for row in self._database.read(_WAITING):
+            if row["key"] in sent:
+                self._mark_sent(row["key"], row["run"])
+        self._is_reconciled = True
 
     def missed(self, head: Head, why: str, *, final: bool) -> bool:
         """Record a failed attempt; return false if the message is given up."""
@@ -161,6 +193,7 @@ class Outbox:
 
     def prune(self, older_than: datetime) -> int:
         """Delete messages that ended before a moment."""
+        self._sent_log.prune(older_than)
         with self._database.change() as base:
             return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
@@ -172,6 +205,47 @@ class Outbox:
                 base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
             return None
         return Head(outgoing, row["chat"], datetime.fromisoformat(row["due_at"]), row["attempts"])
+
+
+class SentLog:
+    """The keys of confirmed messages, in a file with one line for each; only the process that delivers writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, str] | None = None
+        """The time of every key; None if the file was not read yet."""
+
+    def keys(self) -> Set[str]:
+        return self._read().keys()
+
+    def add(self, key: str, at: datetime) -> None:
+        """Record a key; it is on the disk when this returns."""
+        known = self._read()
+        line = dump_json({"key": key, "at": format_moment(at)}).encode() + b"\n"
+        if not self._path.exists():
+            create_lines(self._path, b"", durable=True)
+        with open_exclusive(self._path) as descriptor:
+            append_lines(descriptor, line, durable=True)
+        known[key] = format_moment(at)
+
+    def prune(self, older_than: datetime) -> None:
+        """Delete the keys of messages that were sent before a moment."""
+        known = self._read()
+        kept = {key: at for key, at in known.items() if at >= format_moment(older_than)}
+        if len(kept) < len(known):
+            lines = [dump_json({"key": key, "at": at}).encode() + b"\n" for key, at in kept.items()]
+            write_atomic(self._path, b"".join(lines))
+            self._known = kept
+
+    def _read(self) -> dict[str, str]:
+        if self._known is None:
+            self._known = {}
+            if self._path.exists():
+                for _, line in read_forward(self._path):
+                    with suppress(ValueError, KeyError, TypeError):  # a line that a crash left incomplete
+                        found = load_json(line.decode())
+                        self._known[str(found["key"])] = str(found["at"])
+        return self._known
 
 
 def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:

@@ -226,7 +226,8 @@ class SubagentStore:
         self._clock = clock
 
     def add(self, child: Child) -> None:
-        with self._database.change() as base:
+        """Store a new child; it is on the disk when this returns."""
+        with self._database.change(durable=True) as base:
             _write(base, child)
 
     def get(self, run: str) -> Child:
@@ -286,7 +287,7 @@ class SubagentStore:
         `parent_knows` means that its parent already knows and needs no message.
         """
         now = self._clock.now()
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
             kept = decode_child(row["body"]) if row else outcome
             if kept.state is ChildState.RUNNING:
@@ -324,7 +325,7 @@ class SubagentStore:
             base.execute(_FORGET, (format_moment(self._clock.now() - after),))
 
     def _change(self, run: RunId, **changes: Any) -> None:
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
             if row is not None:
                 _write(base, replace(decode_child(row["body"]), **changes))

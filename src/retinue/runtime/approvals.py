@@ -170,7 +170,7 @@ class ConfiguredAllowRules:
         if found is None:
             raise UsageError(self._no_such_rule(wanted, known, agent))
         details = {"agent": found.agent, "pattern": found.pattern, "id": found.id}
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute(_REMOVE, (found.id,))
             self._audit.record("rule_removed", by.name, details)
         return found
@@ -191,7 +191,7 @@ class ConfiguredAllowRules:
             raise NotAnApprover(objection)
 
     def _add(self, agent: AgentId, pattern: ArgvPattern, command: str, by: str) -> None:
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             code = generate_code()
             while base.execute(_HAS, (code,)).fetchone() is not None:
                 code = generate_code(len(code) + 1)

@@ -260,7 +260,7 @@ async def open_runtime(
             database=database,
             job_database=job_database,
             inbox=Inbox(database, home.clock, hide=home.redactor.hide_exact),
-            outbox=Outbox(database, home.clock),
+            outbox=Outbox(database, home.clock, home.paths.sent_log),
             lanes=Lanes(
                 defaults.max_concurrent or default_concurrency(os.cpu_count()), defaults.subagents.max_concurrent
             ),

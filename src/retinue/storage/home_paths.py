@@ -50,6 +50,10 @@ class HomePaths(Struct, frozen=True):
         return self.path / "audit.jsonl"
 
     @property
+    def sent_log(self) -> Path:
+        return self.path / "outbox-sent.jsonl"
+
+    @property
     def log_file(self) -> Path:
         return self.path / "logs" / "retinue.log"
 

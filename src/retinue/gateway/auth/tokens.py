@@ -108,7 +108,7 @@ class TokenStore:
             noun, command = ("device", "devices list") if kind == "device" else ("token", "token list")
             problem = f"There is no valid {noun}" if not found else f"There are several {noun}s"
             raise UsageError(f"{problem} '{name}'. `retinue gateway {command}` shows their ids.")
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute(_REVOKE, (format_time(self._clock.now()), found[0].id))
         return found[0]
 
@@ -138,7 +138,7 @@ class TokenStore:
         """Create a token for a device with a valid code, which cannot be used again."""
         now = format_time(self._clock.now())
         digest = _hash(code.strip().upper().replace("-", ""))
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             row = base.execute(
                 "SELECT scopes FROM pairing_codes WHERE hash = ? AND expires_at > ?", (digest, now)
             ).fetchone()
@@ -152,7 +152,7 @@ class TokenStore:
         found = self.check(read_local_token(home) or "")
         if found is not None and found.kind == "local":
             return found
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             base.execute("DELETE FROM gateway_tokens WHERE kind = 'local'")
             record, text = self.insert(base, "this machine", (Scope.ADMIN,), "local", None)
         write_atomic(home.credentials / LOCAL_TOKEN_FILE, f"{text}\n".encode())

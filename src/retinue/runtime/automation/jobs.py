@@ -203,7 +203,7 @@ class Announcer(Struct, frozen=True):
 
     async def _report(self, job: Job, answer: Outbound) -> None:
         token = self.sessions.home.config.cron.webhook_token
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Idempotency-Key": answer.run}
         if token is not None:
             headers["Authorization"] = (
                 f"Bearer {await anyio.to_thread.run_sync(self.sessions.shared.secrets.resolve, token)}"

@@ -31,7 +31,7 @@ from retinue.automation.webhooks import (
     read_hook_fields,
 )
 from retinue.config.sections.automation import HookMapping, HooksSettings
-from retinue.core.clock import random_id, random_uuid
+from retinue.core.clock import derived_uuid, random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError, run_logged
 from retinue.core.keys import AgentId, RunId, SessionKey
@@ -174,7 +174,9 @@ class WebhookReceiver(Struct, frozen=True):
             return key
         if task.action == "wake":
             return SessionKey.main(agent)
-        return SessionKey.parse(f"agent:{agent}:hook:{random_uuid()}")
+        # A request that is delivered again belongs to the session of the first one.
+        name = derived_uuid(f"hook:{task.key}") if task.key else random_uuid()
+        return SessionKey.parse(f"agent:{agent}:hook:{name}")
 
     async def _follow_to_end(self, hook: WebhookRun) -> None:
         delivery = hook.delivery

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.clock import random_uuid
+from retinue.core.clock import derived_uuid
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage, PeerKind, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import TurnStatus
@@ -108,11 +108,14 @@ def find_chat(
 
 
 def notify(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
-    """Store a notification for a chat until it is delivered; `label` describes it."""
+    """Store a notification for a chat until it is delivered; `label` describes it.
+
+    The answer and the chat determine its run, so that it is not sent again if a power failure undid that it was stored.
+    """
     inbound = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
     news = replace(
         answer,
-        run=RunId(random_uuid()),
+        run=RunId(derived_uuid(f"notify:{answer.run}:{chat.session}:{chat.origin}:{label}")),
         session=chat.session,
         status=TurnStatus.OK,
         text=answer.text or answer.error or "",

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from retinue.automation.heartbeat import WOKEN, WakeLog, WakeReason, WakeRecord
 from retinue.core.approval import Ask
-from retinue.core.clock import random_uuid
+from retinue.core.clock import derived_uuid, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, first_cause
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent
@@ -122,9 +122,11 @@ class Dispatcher:
     async def submit(self, inbound: Inbound, idempotency: str | None = None) -> Acceptance:
         """Accept a message and have it answered; a slash command is run before this returns.
 
-        The same idempotency key returns the first acknowledgement and does nothing.
+        The same idempotency key returns the first acknowledgement and does nothing. It determines the run, so that the
+        transcript identifies the message even if the database lost it in a power failure.
         """
-        accepted = await self._accept(inbound, RunId(random_uuid()), idempotency)
+        run = RunId(random_uuid() if idempotency is None else derived_uuid(idempotency))
+        accepted = await self._accept(inbound, run, idempotency)
         if not accepted.duplicate and self._commands.answer(accepted.run) is None:
             self.wake(inbound.session)
         return accepted

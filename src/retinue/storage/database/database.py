@@ -93,16 +93,19 @@ class Database:
                 self._fail(error, connection)
 
     @contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
+    def change(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """Run a transaction: it is committed at the end of the block, or rolled back if the block raises.
 
-        Other processes wait during the transaction, so the block must not await.
+        Other processes wait during the transaction, so the block must not await. With `durable` the commit waits for
+        the disk, also in a database that is not durable itself: for rare changes whose loss would repeat an effect.
         """
         with self._lock:
             if self.problem is not None and not self.recover():
                 raise type(self.problem)(str(self.problem))
             connection = self._current()
             try:
+                if durable and not self._durable:
+                    connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -112,6 +115,9 @@ class Database:
                     raise
             except (sqlite3.Error, DatabaseDamaged) as error:
                 self._fail(error, connection)
+            finally:
+                if durable and not self._durable and self._connection is connection and not connection.in_transaction:
+                    connection.execute("PRAGMA synchronous = NORMAL")
 
     def degrade(self, problem: StorageError) -> None:
         """Refuse changes with `problem` until `recover` succeeds; rows can still be read."""

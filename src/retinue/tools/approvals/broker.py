@@ -283,7 +283,7 @@ class ApprovalBroker:
     def _end(self, approval: Approval, state: ApprovalState, because: str, by: str = "") -> bool:
         """Settle a request and write the audit log in one transaction; returns false if it was settled before."""
         ended = replace(approval, state=state, decided_at=self._clock.now(), decided_by=by, because=because)
-        with self._database.change() as base:
+        with self._database.change(durable=True) as base:
             if not self._store.settle(ended, base):
                 return False
             self._record(ended)
