@@ -21,10 +21,10 @@ from tests.faults.server import RuleServer
 from tests.faults.storm import SESSIONS, die_at_every_write, storm
 
 from bench import faults_salvage
-from bench.faults_clock import run_clock
-from bench.faults_resources import run_resources
 from bench.faults_callers import run_callers
+from bench.faults_clock import run_clock
 from bench.faults_power import run_power
+from bench.faults_resources import run_resources
 from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
