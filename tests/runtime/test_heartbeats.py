@@ -142,6 +142,15 @@ async def test_heartbeats_run_in_a_gateway_that_restarts_more_often_than_the_int
         assert count == 4
 
 
+async def test_an_interval_below_the_minimum_gap_runs_at_the_gap(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, every="10s", isolatedSession=True) as (stage, heart):
+        for _ in range(13):
+            await heart._run_if_due(DEFAULT_AGENT)
+            await rest(heart)
+            stage.clock.advance(timedelta(seconds=10))
+        assert len(server.requests) == 4
+
+
 async def test_heartbeats_can_be_off(tmp_path: Path) -> None:
     async with Counting() as server:
         for off in ({"every": "0m"}, {"enabled": False}):

@@ -98,6 +98,7 @@ class HeartbeatSituation(Struct, frozen=True):
     has_news: bool = False
     """Whether notes are pending, so that an empty checklist is not a reason to skip."""
     since_last: timedelta | None = None
+    """The time since the last heartbeat that was not skipped."""
     has_route: bool = True
     """Whether there is a target to deliver its answer to, if it should be delivered."""
 
@@ -210,6 +211,11 @@ class WakeLog:
     def last(self, agent: AgentId) -> WakeRecord | None:
         """Return the latest heartbeat of an agent."""
         found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
+        return found[0] if found else None
+
+    def last_run(self, agent: AgentId) -> WakeRecord | None:
+        """Return the latest heartbeat of an agent that was not skipped."""
+        found = self._read("WHERE agent = ? AND outcome NOT IN (?, 'skipped') ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
 
     def last_time(self, agent: AgentId) -> datetime | None:

@@ -224,7 +224,7 @@ class HeartbeatRunner:
         heartbeat, now = plan.heartbeat, self.sessions.home.clock.now()
         hours = heartbeat.active_hours
         zone = default_timezone(self.sessions.home) if hours.timezone in ("user", "local") else hours.timezone
-        last = self.wake_log.last(plan.agent)
+        last = self.wake_log.last_run(plan.agent)
         spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return HeartbeatSituation(
             local=now.astimezone(find_zone(zone)),
