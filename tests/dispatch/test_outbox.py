@@ -117,6 +117,22 @@ def test_a_failed_try_waits_and_a_final_one_makes_way(outbox: Outbox, clock: Fro
     assert outbox.heads() == ()
 
 
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=400)])
+def test_a_message_of_a_clock_that_was_ahead_does_not_block_its_chat(
+    outbox: Outbox, clock: FrozenClock, ahead: timedelta
+) -> None:
+    clock.set(ahead)
+    outbox.put([OutgoingMessage("first", ROOM, "1"), OutgoingMessage("second", ROOM, "2")])
+    (head,) = outbox.heads()
+    outbox.missed(head, "no network", final=False)
+    clock.set(-ahead)
+    (head,) = outbox.heads()
+    assert head.due <= clock.now()
+    outbox.sent(head.outgoing)
+    (head,) = outbox.heads()
+    assert (head.outgoing.key, head.due) == ("second", clock.now())
+
+
 def test_parts_wait_for_their_pauses(outbox: Outbox, clock: FrozenClock) -> None:
     outbox.put([OutgoingMessage("a", ROOM), OutgoingMessage("b", ROOM)], [0.0, 2.0])
     outbox.sent(outbox.heads()[0].outgoing)

@@ -204,7 +204,10 @@ class Outbox:
             with self._database.change() as base:
                 base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
             return None
-        return Head(outgoing, row["chat"], datetime.fromisoformat(row["due_at"]), row["attempts"])
+        due, now = datetime.fromisoformat(row["due_at"]), self._clock.now()
+        if due > now + MAX_PAUSE:
+            due = now  # A clock that was ahead wrote it; the message would block its chat until then.
+        return Head(outgoing, row["chat"], due, row["attempts"])
 
 
 class SentLog:
