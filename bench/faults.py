@@ -23,6 +23,7 @@ from tests.faults.storm import SESSIONS, die_at_every_write, storm
 from bench import faults_salvage
 from bench.faults_callers import run_callers
 from bench.faults_clock import run_clock
+from bench.faults_kills import run_kills
 from bench.faults_power import run_power
 from bench.faults_resources import run_resources
 from bench.measure import PYTHON, Sheet
@@ -56,6 +57,7 @@ def run(*, full: bool) -> None:
     run_clock(sheet, 200 if full else 20, "clock")
     run_callers(sheet)
     run_power(sheet)
+    run_kills(sheet)
     sheet.save()
 
 

@@ -21,7 +21,6 @@ import httpx2
 
 from retinue.client import Client
 from retinue.core.clock import random_uuid
-from retinue.core.keys import RunId
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, says
@@ -37,6 +36,7 @@ PATIENCE = 1_800.0
 CONNECTING = 32
 """How many connections are opened at one time; the gateway refuses more than 64 that have not said who they are."""
 COMMAND = "retinue agent"
+MAX_CONNECTIONS = 50
 PROCESSES = 50
 """How many command lines run at one time."""
 
@@ -139,8 +139,9 @@ async def _post(http: httpx2.AsyncClient, path: str, body: object) -> Any:
 
 @asynccontextmanager
 async def _over_sockets(hall: Hall, count: int, method: Method[messages.Say, messages.Acknowledged]) -> Calls:
-    """Open one connection for each caller."""
+    """Let callers share connections; every connection may have 64 open requests."""
     limiter = anyio.CapacityLimiter(CONNECTING)
+    connections = min(count, MAX_CONNECTIONS)
     clients: list[Client] = []
     ended = anyio.Event()
 
@@ -148,21 +149,25 @@ async def _over_sockets(hall: Hall, count: int, method: Method[messages.Say, mes
         async with AsyncExitStack() as stack:
             async with limiter:
                 clients.append(await stack.enter_async_context(hall.client()))
-            if len(clients) == count:
+            if len(clients) == connections:
                 all_connected.set()
             await ended.wait()
 
     async def send(client: Client, text: str) -> str:
         said = messages.Say(message=text, session_key=SESSION, idempotency_key=random_uuid())
         accepted = await client.call(method, said, patience=PATIENCE)
-        return (await client.wait(RunId(accepted.run_id))).text
+        while True:
+            waiting = messages.Wait(run_id=accepted.run_id, timeout_ms=60_000)
+            waited = await client.call(messages.AGENT_WAIT, waiting, patience=PATIENCE)
+            if waited.outbound is not None:
+                return waited.outbound.text
 
     all_connected = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        for _ in range(count):
+        for _ in range(connections):
             tasks.start_soon(connect)
         await all_connected.wait()
-        yield [partial(send, client) for client in clients]
+        yield [partial(send, clients[number % connections]) for number in range(count)]
         ended.set()
 
 

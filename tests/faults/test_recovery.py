@@ -17,7 +17,15 @@ from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, 
 from retinue.dispatch.inbox import Inbox
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime, open_runtime
-from retinue.runtime.turns.runner import GAVE_UP, MAX_RESUMES, MAX_RESUMES_IN_ALL, RESUMED
+from retinue.runtime.turns.runner import (
+    FREE_RESUMES,
+    GAVE_UP,
+    MAX_PAUSE_SECONDS,
+    MAX_RESUMES,
+    MAX_RESUMES_IN_ALL,
+    RESUMED,
+    pause_after,
+)
 from retinue.sessions.entries import CallStarted, Compacted, MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
@@ -99,8 +107,9 @@ async def test_a_message_that_an_earlier_version_took_into_an_answered_turn_is_a
     ],
 )
 async def test_a_turn_is_given_up_only_if_restarts_leave_it_without_progress(
-    scene: Scene, resumes: int, progress: bool, given_up: bool
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, resumes: int, progress: bool, given_up: bool
 ) -> None:
+    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
     with left_behind(scene.home) as (inbox, transcript):
         accept(inbox, FIRST, "main-first", into=FIRST)
         transcript.append(asked("main-first", FIRST))
@@ -112,6 +121,13 @@ async def test_a_turn_is_given_up_only_if_restarts_leave_it_without_progress(
                 transcript.append(MessageAdded(ToolResult(call.id, call.name, (Text("ok"),)), FIRST))
     await speak(scene, "Go on with <main-second>.")
     assert (outcome(scene.home, FIRST).error == GAVE_UP) is given_up
+
+
+def test_work_that_processes_die_with_continues_at_once_and_later_after_growing_pauses() -> None:
+    pauses = [pause_after(deaths) for deaths in range(MAX_RESUMES)]
+    assert pauses[:FREE_RESUMES] == [0.0] * FREE_RESUMES
+    assert pauses == sorted(pauses)
+    assert max(pauses) == MAX_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize("stop", [StopReason.END, StopReason.LENGTH, StopReason.REFUSED])

@@ -88,7 +88,10 @@ async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(tmp_path: 
 
 
 @pytest.mark.parametrize(("deaths", "given_up"), [(MAX_ATTEMPTS - 1, False), (MAX_ATTEMPTS, True)])
-async def test_a_message_that_ends_every_process_is_given_up(tmp_path: Path, deaths: int, given_up: bool) -> None:
+async def test_a_message_that_ends_every_process_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, given_up: bool
+) -> None:
+    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
     async with scripted(tmp_path) as (runtime, runner):
         poison = accept(runtime, "poison")
         for _ in range(deaths):

@@ -23,7 +23,7 @@ from retinue.core.keys import RunId
 from retinue.dispatch.inbox import Claimed, Inbox, Waiting, outcome_for
 from retinue.dispatch.queue import QueueMode, Wait, interrupts, merge, next_batch, refusal
 from retinue.runtime.turns.run_record import RunState
-from retinue.runtime.turns.runner import SessionRunner
+from retinue.runtime.turns.runner import SessionRunner, pause_after
 from retinue.security.untrusted_text import literal
 from retinue.storage.process_locks import SessionLease
 
@@ -98,6 +98,8 @@ class SessionServer:
         audience = await find_audience(
             batch.runs, f"First, a message that was left waiting: {literal(inbound.text, 80)}"
         )
+        if pause := pause_after(max(message.attempts for message in batch.answered)):
+            await anyio.sleep(pause)
         self._inbox.claim(self._runner.key, batch.runs, batch.into)
         with self._ending_on_failure(batch.into):
             self._lease.was_asked_to_stop()  # A stop request from before this turn was meant for the previous one.

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -69,6 +70,10 @@ MAX_RESUMES = 10
 """How often a turn may be resumed without any progress in between; a restart is rarely the turn's own fault."""
 MAX_RESUMES_IN_ALL = 100
 """A turn that makes progress may still end every process, for instance by a command that it runs again and again."""
+FREE_RESUMES = 4
+"""How often work that a dead process left is continued at once; after that there are growing pauses."""
+PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 30.0
 GAVE_UP = (
     "The turn was interrupted several times and is given up. Its transcript contains the work so far; "
     "ask again to continue."
@@ -178,6 +183,8 @@ class SessionRunner:
             resumes = _count_resumes(transcript.tree.path, run)
             if resumes.without_progress >= MAX_RESUMES or resumes.total >= MAX_RESUMES_IN_ALL:
                 return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
+            if pause := pause_after(resumes.without_progress):
+                await anyio.sleep(pause)
             transcript.append(_resumed(run))
             plan = await self.planner.plan(transcript, inbound)
             if plan is None:
@@ -369,6 +376,15 @@ class _Resumes(Struct, frozen=True):
 
     total: int
     without_progress: int
+
+
+def pause_after(deaths: int) -> float:
+    """Return how many seconds to wait before work continues that processes have died with.
+
+    Processes that are killed in quick succession, for other reasons than this work, do not live long enough to try
+    again, and so do not use up its attempts.
+    """
+    return min(PAUSE_SECONDS * 2.0 ** (deaths - FREE_RESUMES), MAX_PAUSE_SECONDS) if deaths >= FREE_RESUMES else 0.0
 
 
 def _count_resumes(path: Sequence[TranscriptEntry], run: RunId) -> _Resumes:
