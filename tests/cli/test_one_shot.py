@@ -91,3 +91,11 @@ def test_the_last_two_prompts_are_compared(home: Path, tmp_path: Path) -> None:
         (home / "workspace" / "TOOLS.md").write_text("The printer is called Otto.")
         ask(home, "hi again")
         assert moved()["name"] == "file:TOOLS.md"
+
+
+def test_a_piped_text_over_the_limit_is_refused_with_the_limit(home: Path) -> None:
+    done = subprocess.run(
+        [RETINUE, "agent"], env=environment(home), capture_output=True, text=True, input="x" * 10_000_000
+    )
+    assert done.returncode == 1
+    assert "The message is too large: 1,000,000 characters are allowed." in done.stderr

@@ -62,11 +62,13 @@ def agent(
     """The exit code is 0 when it answered, 1 when it could not."""
     import anyio
 
+    from retinue.core.envelope import check_message_size
     from retinue.core.errors import UsageError
 
     text = message if message is not None else read_piped()
     if not text.strip():
         raise UsageError("The message is empty. Use -m TEXT, or pipe the text in.")
+    check_message_size(text)
     question = TurnRequest(text, agent_id, session, model)
     wanted = ConnectOptions("retinue agent", skills)
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)

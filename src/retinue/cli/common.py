@@ -249,8 +249,10 @@ def ask_is_possible() -> bool:
 
 
 def read_piped() -> str:
-    """Return piped input; empty if standard input is a terminal or closed."""
-    return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read()
+    """Return piped input; empty if standard input is a terminal or closed. Text over the limit of messages is cut."""
+    from retinue.core.envelope import MAX_MESSAGE_CHARS
+
+    return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read(MAX_MESSAGE_CHARS + 1)
 
 
 def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, SessionStore]:

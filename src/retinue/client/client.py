@@ -15,7 +15,7 @@ from retinue.client.link import ClientError, GatewayAddress, GatewayLink, LinkLo
 from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import ApprovalRequest, Ask
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Outbound, check_message_size
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, Notice, TurnEvent, TurnFinished
 from retinue.core.keys import AgentId, RunId, SessionKey
@@ -94,7 +94,8 @@ class Client:
         return SessionKey.parse(found.key, default_agent=AgentId(found.agent))
 
     async def say(self, inbound: Inbound, show: Emit, ask: Ask | None = None) -> Outbound:
-        """Send a message and show the events until it is answered."""
+        """Send a message and show the events until it is answered; raises `MessageTooLarge` before it is sent."""
+        check_message_size(inbound.text)
         async with self.following(inbound.session) as news:
             said = messages.Say(
                 message=inbound.text,

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from retinue import __version__
 from retinue.core.clock import random_id
-from retinue.core.errors import RetinueError, UsageError
+from retinue.core.errors import MessageTooLarge, RetinueError, UsageError
 from retinue.wire import codec
 from retinue.wire.frames import (
     ClientFacts,
@@ -87,6 +87,7 @@ class GatewayLink:
         self._socket: ClientConnection | None = None
         self._up = asyncio.Event()
         self._refused: RetinueError | None = None
+        self._max_frame_bytes = MAX_FRAME_BYTES
 
     async def run(self) -> None:
         """Stay connected until cancelled, or until the gateway refuses the connection."""
@@ -125,9 +126,16 @@ class GatewayLink:
         if socket is None:
             raise LinkLost("The connection to the gateway was lost.")
         identity = random_id()
+        frame = codec.encode(Request(id=identity, method=method, params=params))
+        size = len(frame.encode("utf-8", "surrogatepass"))
+        if size > self._max_frame_bytes:
+            raise MessageTooLarge(
+                f"The request is too large: it has {size:,} bytes, and {self._max_frame_bytes:,} bytes are allowed. "
+                "Send fewer or smaller pictures, or less text."
+            )
         future = self._waiting[identity] = asyncio.get_running_loop().create_future()
         try:
-            await socket.send(codec.encode(Request(id=identity, method=method, params=params)))
+            await socket.send(frame)
             answer: dict[str, Any] = await future
             return answer
         except ConnectionClosed:
@@ -153,6 +161,7 @@ class GatewayLink:
         async with asyncio.timeout(10):
             hello = _read_hello(await socket.recv())
         self._socket = socket
+        self._max_frame_bytes = hello.policy.max_frame_bytes
         self._on_hello(hello)
         self._up.set()
 

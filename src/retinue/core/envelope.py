@@ -8,10 +8,23 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from retinue.core.errors import MessageTooLarge
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
 from retinue.core.model import ReasoningEffort, ToolSpec
+
+MAX_MESSAGE_CHARS = 1_000_000
+"""The longest text of a message, at every entry point."""
+
+
+def check_message_size(text: str) -> None:
+    """Raise `MessageTooLarge` if the text of a message is too long."""
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise MessageTooLarge(
+            f"The message is too large: {MAX_MESSAGE_CHARS:,} characters are allowed. Save the text in a file of the "
+            "workspace and tell the agent its name, or send it in parts."
+        )
 
 
 class PeerKind(StrEnum):

@@ -11,6 +11,7 @@ A message says what happened and what to do next; it is shown to people unchange
     ├── SessionError         a session or transcript cannot be used
     ├── ModelError           a model cannot be reached or refused the request
     ├── ToolFailed           a tool could not do what was asked; the model reads the message
+    ├── MessageTooLarge      a message exceeds the limit that all entry points share
     └── UsageError           the person asked for something that does not exist
 """
 
@@ -56,6 +57,10 @@ class ModelError(RetinueError):
 
 class ToolFailed(RetinueError):
     """A tool failed; the message is for the model."""
+
+
+class MessageTooLarge(RetinueError):
+    """A message is larger than an agent accepts."""
 
 
 class UsageError(RetinueError):

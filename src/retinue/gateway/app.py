@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,7 +23,11 @@ from retinue.wire.frames import Failure
 from retinue.wire.protocol import HTTP_STATUS, MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
 
 MAX_BODY_BYTES = MAX_FRAME_BYTES
-TOO_LARGE = f"A body has at most {MAX_BODY_BYTES} bytes."
+TOO_LARGE = f"The request is too large: {MAX_BODY_BYTES:,} bytes are allowed. Send less text or smaller pictures."
+MAX_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
+DISCARD_SECONDS = 10.0
+OPENAI_PATHS = ("/v1/", "/tools/")
+"""Paths whose errors have OpenAI's format."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -96,9 +101,12 @@ class RequestGuard:
         refusal = _find_refusal(scope, self._gateway.auth.settings)
         if refusal is not None:
             self._gateway.state.metrics.refusals[refusal.code] += 1
-            response = failure_response(refusal)
+            is_openai = scope["path"].startswith(OPENAI_PATHS)
+            response = failure_response(refusal, openai=is_openai)
             response.headers.update(SECURITY_HEADERS)
             if not is_socket:
+                if refusal.code is ErrorCode.TOO_LARGE:
+                    await _discard_body(scope, receive)
                 await response(scope, receive, send)
                 return
             socket = WebSocket(scope, receive, send)
@@ -120,6 +128,8 @@ class RequestGuard:
             message = await receive()
             received += len(message.get("body", b""))
             if received > MAX_BODY_BYTES:
+                if message.get("more_body", False):
+                    await _discard_body(scope, receive)
                 raise RequestRefused(ErrorCode.TOO_LARGE, TOO_LARGE)
             return message
 
@@ -131,6 +141,23 @@ class RequestGuard:
             await send(message)
 
         await self._http(scope, receive_within_limit, send_with_headers)
+
+
+async def _discard_body(scope: Scope, receive: Receive) -> None:
+    """Read the rest of a body that is too large, within limits.
+
+    A client that is still sending when the connection is closed gets a reset instead of the response. A client that
+    waits for `100 Continue` has not sent the body.
+    """
+    if header_values(scope, "expect"):
+        return
+    discarded = 0
+    with anyio.move_on_after(DISCARD_SECONDS):
+        while discarded <= MAX_DISCARDED_BYTES:
+            message = await receive()
+            discarded += len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
 
 
 def _find_refusal(scope: Scope, settings: GatewaySettings) -> Failure | None:

@@ -123,9 +123,9 @@ def failure_headers(failure: Failure) -> dict[str, str]:
     return headers
 
 
-def failure_response(failure: Failure, status: int | None = None) -> Response:
-    """An error as every route reports it."""
-    body = f'{{"error":{codec.encode(failure)}}}'
+def failure_response(failure: Failure, status: int | None = None, *, openai: bool = False) -> Response:
+    """An error as every route reports it, or in OpenAI's format."""
+    body = to_json(error_body(failure)) if openai else f'{{"error":{codec.encode(failure)}}}'
     return Response(body, status or HTTP_STATUS[failure.code], failure_headers(failure), JSON)
 
 

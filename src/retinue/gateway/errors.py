@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from retinue.core.errors import ConfigError, RetinueError, SessionError, UsageError
+from retinue.core.errors import ConfigError, MessageTooLarge, RetinueError, SessionError, UsageError
 from retinue.dispatch.inbox import InboxFull, UnknownRun
 from retinue.dispatch.lanes import LaneFull
 from retinue.runtime.dispatcher.commands import DispatcherClosed
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
     (DispatcherClosed, ErrorCode.SHUTTING_DOWN),
+    (MessageTooLarge, ErrorCode.TOO_LARGE),
     (TooBusy, ErrorCode.BUSY),
     (InboxFull, ErrorCode.BUSY),
     (LaneFull, ErrorCode.BUSY),

@@ -52,7 +52,7 @@ from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.files import DiskFull, InputOutputError, ReadOnly
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from retinue.wire.frames import Shutdown
-from retinue.wire.protocol import GATEWAY_STREAM, MAX_FRAME_BYTES, TICK_SECONDS, CloseCode
+from retinue.wire.protocol import GATEWAY_STREAM, MAX_READ_FRAME_BYTES, TICK_SECONDS, CloseCode
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ async def _serve(
         proxy_headers=False,  # `auth.client_address` decides which proxies are trusted
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=CLOSE_SECONDS,
-        ws_max_size=MAX_FRAME_BYTES,
+        ws_max_size=MAX_READ_FRAME_BYTES,
         ws_ping_interval=TICK_SECONDS,
         ws_ping_timeout=TICK_SECONDS,
         ws_per_message_deflate=False,

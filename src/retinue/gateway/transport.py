@@ -15,16 +15,23 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.gateway.auth.request_source import is_loopback
+from retinue.wire.protocol import MAX_FRAME_BYTES, CloseCode
 
 log = logging.getLogger(__name__)
 
 ABORT = "retinue.abort"
 """The key in the scope's extensions under which the server puts the function that cuts a connection off."""
+ADMIT = "retinue.admit"
+"""The key of the function that ends the limit on what a client may send before it is authenticated."""
 IDLE_SECONDS = 60
+DISCARD_SECONDS = 1.0
+"""After a frame that is too large, how long a client may be silent before the connection is closed."""
+MAX_DISCARD_SECONDS = 10.0
 BACKLOG = 2048
 MAX_ACCEPTED_AT_ONCE = 64
 """How many connections are accepted before the event loop does other work."""
@@ -221,13 +228,55 @@ class HttpProtocol(H11Protocol):
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """WebSockets that can be aborted: closing waits for a client that does not read, aborting does not."""
+    """WebSockets that can be aborted: closing waits for a client that does not read, aborting does not.
+
+    After a frame that is too large, what the client still sends is discarded for a while. If the connection was closed
+    at once, the system would reset it and the client would not receive the close frame with the reason.
+    """
+
+    _discard_until: float | None = None
+    _unauthenticated_bytes: int | None = 0
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT] = self.transport.abort
+            extensions[ADMIT] = self._admit
+
+    def _admit(self) -> None:
+        self._unauthenticated_bytes = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._discard_until is not None:
+            self._close_when_silent()
+            return
+        if self._unauthenticated_bytes is not None:
+            self._unauthenticated_bytes += len(data)
+            if self._unauthenticated_bytes > MAX_FRAME_BYTES and self.conn.state is State.OPEN:
+                self.conn.fail(CloseCode.TOO_BIG, "too much data before the response to connect")
+                self.handle_parser_exception()
+                return
+        super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        assert self.conn.close_sent is not None
+        code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self._discard_until = self.loop.time() + MAX_DISCARD_SECONDS
+        self._close_when_silent()
+
+    def _close_when_silent(self) -> None:
+        assert self._discard_until is not None
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        later = min(DISCARD_SECONDS, max(0.0, self._discard_until - self.loop.time()))
+        self.close_timer = self.loop.call_later(later, self.transport.close)
 
 
 class GatheredWrites(asyncio.Transport):

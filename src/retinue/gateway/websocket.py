@@ -21,7 +21,7 @@ from retinue.gateway.errors import RequestRefused, explain_failure, read_json
 from retinue.gateway.event_hub import encode_event
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import MethodBinding, call_method
-from retinue.gateway.transport import ABORT
+from retinue.gateway.transport import ABORT, ADMIT
 from retinue.wire import codec
 from retinue.wire.frames import (
     ClientFacts,
@@ -126,7 +126,10 @@ class SocketEndpoint:
         else:
             admission = auth.admit(credentials, source, connect.client.name)
         self._gateway.refuse_agent_command(admission.principal, socket.scope)
-        abort: Callable[[], None] = socket.scope["extensions"].get(ABORT, lambda: None)
+        extensions = socket.scope["extensions"]
+        abort: Callable[[], None] = extensions.get(ABORT, lambda: None)
+        lift_limit: Callable[[], None] = extensions.get(ADMIT, lambda: None)
+        lift_limit()
         connection = Connection(random_id(), admission.principal, connect.client, self._gateway.hub, abort)
         self._gateway.connections.add(connection)
         connection.push(_success(request.id, self._make_hello(connection, admission)), urgent=True)
@@ -186,6 +189,7 @@ class SocketEndpoint:
         while True:
             text = await _receive_text(socket)
             try:
+                _check_frame_size(text)
                 request = read_json(text, RequestFrame)
             except RequestRefused as error:
                 connection.push(_failure(_find_id(text), explain_failure(error, "request")), urgent=True)
@@ -238,6 +242,13 @@ async def _receive_text(socket: WebSocket) -> str:
         raise WebSocketDisconnect(message.get("code", CloseCode.GOING_AWAY))
     text = message.get("text")
     return text if isinstance(text, str) else (message.get("bytes") or b"").decode("utf-8", "replace")
+
+
+def _check_frame_size(text: str) -> None:
+    """Raise `RequestRefused` if a frame is too large; a client may read the limit in the response to `connect`."""
+    if len(text) > MAX_FRAME_BYTES // 4 and (size := len(text.encode())) > MAX_FRAME_BYTES:
+        problem = f"The request is too large: it has {size:,} bytes, and {MAX_FRAME_BYTES:,} bytes are allowed."
+        raise RequestRefused(ErrorCode.TOO_LARGE, problem)
 
 
 def _success(identity: str, payload: Wire) -> str:

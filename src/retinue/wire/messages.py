@@ -6,12 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from retinue.core.envelope import Outbound
+from retinue.core.envelope import MAX_MESSAGE_CHARS, Outbound
 from retinue.wire.frames import Base64, Done, IdempotencyKey, Method, Name, Params, Time, Wire, check_base64
 from retinue.wire.protocol import Scope
 
 MAX_WAIT_MS = 600_000
 
+MessageText = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": MAX_MESSAGE_CHARS})]
+"""The text of a message. The runtime checks its length, so that every entry point reports the same error."""
 SessionName = Annotated[str, Meta(min_length=1, max_length=500)]
 RunName = Annotated[str, Meta(min_length=1, max_length=100)]
 
@@ -29,7 +31,7 @@ class Picture(Wire, frozen=True):
 class Say(Params, frozen=True, kw_only=True):
     """A message for a session. The same `idempotencyKey` again returns the first acknowledgement and does nothing."""
 
-    message: Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+    message: MessageText
     session_key: SessionName | None = None
     agent: Name | None = None
     model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None

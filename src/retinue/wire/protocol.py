@@ -11,6 +11,9 @@ PROTOCOL = 1
 SOCKET_PATH = "/ws"
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
+"""The largest frame and the largest HTTP body: a message of `MAX_MESSAGE_CHARS` with pictures."""
+MAX_READ_FRAME_BYTES = 2 * MAX_FRAME_BYTES
+"""Up to this size, a frame is read to find the request that an error response belongs to."""
 MAX_FIRST_FRAME_BYTES = 64 * 1024
 MAX_IN_FLIGHT = 64
 """How many requests of one connection may be open at the same time."""

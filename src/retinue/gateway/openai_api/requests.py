@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from retinue.core.envelope import MAX_MESSAGE_CHARS
 from retinue.core.messages import (
     INVALID_ARGUMENTS,
     AssistantMessage,
@@ -329,7 +330,7 @@ class ResponseRequest(OpenAIShape, frozen=True):
     """A request for a response."""
 
     model: Name
-    input: Annotated[str, Meta(max_length=8_000_000)] | list[ResponseItem]
+    input: Annotated[str, Meta(extra_json_schema={"maxLength": MAX_MESSAGE_CHARS})] | list[ResponseItem]
     instructions: str | None = None
     previous_response_id: Name | None = None
     stream: bool | None = False

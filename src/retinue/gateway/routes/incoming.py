@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from retinue.automation.webhooks import HookRefused
 from retinue.channels.http import NAME as HTTP
-from retinue.core.envelope import Origin, PeerKind
+from retinue.core.envelope import MAX_MESSAGE_CHARS, Origin, PeerKind, check_message_size
 from retinue.core.messages import Image
 from retinue.gateway.auth.authenticator import Principal, bearer_token
 from retinue.gateway.auth.request_source import find_source
@@ -82,7 +82,7 @@ class ChannelMessage(_Stripped, frozen=True):
 
     peer: ChannelPeer
     sender: ChannelSender | None = None
-    text: Annotated[str, Meta(max_length=200_000)] = ""
+    text: Annotated[str, Meta(extra_json_schema={"maxLength": MAX_MESSAGE_CHARS})] = ""
     guild: Id | None = None
     team: Id | None = None
     thread: Id | None = None
@@ -128,6 +128,7 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         raise RequestRefused(ErrorCode.BAD_REQUEST, "The body names another account than the path.")
     if not body.text.strip() and not body.media:
         raise RequestRefused(ErrorCode.BAD_REQUEST, "The message is empty. It needs `text` or `media`.")
+    check_message_size(body.text)
     principal = principal_of(request)
     limit = max_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
     pictures = [each for each in body.media if is_shown(each, limit)]

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from retinue.automation.heartbeat import WOKEN, WakeLog, WakeReason, WakeRecord
 from retinue.core.approval import Ask
 from retinue.core.clock import derived_uuid, random_uuid
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Inbound, Outbound, Source, check_message_size
 from retinue.core.errors import RetinueError, first_cause
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
@@ -163,6 +163,7 @@ class Dispatcher:
         return None
 
     async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance:
+        check_message_size(inbound.text)
         if self._is_closing:
             raise DispatcherClosed("The gateway is shutting down and accepts no messages. Try again in a moment.")
         if (known := self._commands.accepted(idempotency)) is not None:
