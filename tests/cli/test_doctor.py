@@ -262,3 +262,16 @@ def test_the_text_says_what_to_do(home: Path, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().out
     assert "✗ models: There is no model for agent 'main'." in shown
     assert shown.rstrip().endswith(".")
+
+
+def test_a_misspelled_model_key_is_a_problem_and_stops_a_turn_and_the_gateway(sound: Path, retinue: RunCommand) -> None:
+    (sound / "retinue.json").write_text('{agents: {defaults: {model: {primry: "anthropic/claude-sonnet-5-5"}}}}')
+    checked = retinue("config", "validate")
+    assert (checked.code, "Did you mean primary?" in checked.out) == (1, True)
+    found = in_area(look(retinue), "config", "problem")
+    assert ["Did you mean primary?" in each["what"] for each in found] == [True]
+    for command in (("agent", "-m", "hi"), ("gateway", "run", "--port", "0")):
+        ran = retinue(*command)
+        assert ran.code == 1
+        assert "An agent has no usable model" in ran.err
+        assert "Did you mean primary?" in ran.err

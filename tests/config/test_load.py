@@ -372,3 +372,81 @@ def test_a_group_of_tools_that_does_not_exist_is_told(write: Write) -> None:
     assert set(told) == {"tools.deny[0]", "agents.list[0].tools.allow[0]"}
     assert "Did you mean group:runtime?" in told["tools.deny[0]"]
     assert "Groups: group:fs" in told["agents.list[0].tools.allow[0]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            '{ agents: { defaults: { model: { primry: "openai/gpt-5.4" } } } }',
+            (
+                "agents.defaults.model.primry: This key is not known, so the model is not set as intended. "
+                "Did you mean primary?"
+            ),
+        ),
+        (
+            '{ agents: { defaults: { modle: "openai/gpt-5.4" } } }',
+            "agents.defaults.modle: This key is not known, so the model is not set as intended. Did you mean model?",
+        ),
+        (
+            '{ agents: { list: [{ id: "work", model: { Primary: "openai/gpt-5.4" } }] } }',
+            (
+                "agents.list[0].model.Primary: This key is not known, so the model is not set as intended. "
+                "Did you mean primary?"
+            ),
+        ),
+        (
+            '{ models: { provider: { mine: { baseUrl: "http://localhost" } } } }',
+            "models.provider: This key is not known, so the model is not set as intended. Did you mean providers?",
+        ),
+        (
+            '{ models: { providers: { mine: { base_url: "http://localhost" } } } }',
+            (
+                "models.providers.mine.base_url: This key is not known, so the model is not set as intended. "
+                "Did you mean baseUrl?"
+            ),
+        ),
+        (
+            '{ agents: { defaults: { model: "antropic/claude-sonnet-5-5" } } }',
+            (
+                "agents.defaults.model: There is no provider 'antropic', so this model cannot be used. "
+                "Did you mean anthropic/claude-sonnet-5-5?"
+            ),
+        ),
+        (
+            '{ agents: { list: [{ id: "work", model: { primary: "mine/one" } }] }, models: { mode: "replace" } }',
+            (
+                "agents.list[0].model.primary: There is no provider 'mine', so this model cannot be used. "
+                "Providers: none. Add others under models.providers."
+            ),
+        ),
+        (
+            '{ agents: { defaults: { model: "sonet" } } }',
+            (
+                "agents.defaults.model: 'sonet' is neither an alias nor provider/model, so no model can be used. "
+                "Did you mean sonnet?"
+            ),
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_an_error_with_the_nearest_name(write: Write, text: str, problem: str) -> None:
+    home = write(text)
+    loaded = load_config(home, {})
+    assert [str(error) for error in loaded.errors] == [f"{home.config_file}:1: {problem}"]
+    assert loaded.source == "file", "the other settings stay in effect"
+    assert not good_copy_of(home).exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{ agents: { defaults: { model: "claude/claude-sonnet-5-5" } } }',
+        '{ agents: { defaults: { model: "Sonnet" } } }',
+        '{ agents: { defaults: { model: "fast", models: { "groq/small": { alias: "fast" } } } } }',
+        '{ agents: { defaults: { model: "mine/one" } }, models: { providers: { mine: { baseUrl: "http://x/v1" } } } }',
+        '{ agents: { defaults: { model: { primary: "openai/gpt-5.4", primry: "x" } } } }',
+        "{ models: { pricing: {} } }",
+    ],
+)
+def test_other_models_and_unknown_keys_are_not_errors(write: Write, text: str) -> None:
+    assert load_config(write(text), {}).errors == ()

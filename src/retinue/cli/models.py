@@ -254,7 +254,8 @@ def _resolve(access: ModelAccess, text: str) -> ModelRef:
     The usual short names work without a key; the missing key is then reported.
     """
     from retinue.core.errors import UsageError
-    from retinue.providers.model_choice import BUILT_IN_ALIASES, resolve_ref
+    from retinue.providers.model_choice import resolve_ref
+    from retinue.providers.vendors import BUILT_IN_ALIASES
 
     ref = resolve_ref(text, {**BUILT_IN_ALIASES, **access.aliases})
     known = access.providers.known()

@@ -196,6 +196,13 @@ def _all_paths(root: type[Settings]) -> tuple[str, ...]:
     return tuple(key.path for key in every_key(root))
 
 
+def nearest_key(shape: Shape, name: str) -> str | None:
+    """Return the key of an object that a misspelled name probably means."""
+    keys = {known.lower(): known for known in keys_of(shape)}
+    near = get_close_matches(name.replace("_", "").lower(), keys, n=1, cutoff=0.7)
+    return keys[near[0]] if near else None
+
+
 def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
     """Return the known key that an unknown one probably means."""
     spelled = format_key_path(path)
@@ -206,10 +213,9 @@ def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
     if not isinstance(last, str):
         return None
     parent = find_key(root, path[:-1])
-    siblings = {name.lower(): name for name in keys_of(parent.shape)} if parent else {}
-    near = get_close_matches(last.replace("_", "").lower(), siblings, n=1, cutoff=0.7)
-    if near:
-        return format_key_path([*path[:-1], siblings[near[0]]])
+    sibling = nearest_key(parent.shape, last) if parent else None
+    if sibling is not None:
+        return format_key_path([*path[:-1], sibling])
     everywhere = _all_paths(root)
     same_name = [known for known in everywhere if known.rpartition(".")[2] == last]
     if same_name:

@@ -104,7 +104,8 @@ def load_config(home: HomePaths, environment: Mapping[str, str]) -> LoadedConfig
     if checked.config is None:
         return _fall_back(home, environment, checked.problems)
     assert checked.sources is not None
-    _keep_good_copy(home, checked.sources)
+    if not any(problem.severity == "error" for problem in checked.problems):
+        _keep_good_copy(home, checked.sources)
     return LoadedConfig(checked.config, home, "file", checked.problems, pending_keys(checked.tree), checked.tree)
 
 
@@ -126,7 +127,7 @@ def check_text(
         tree, unset = substitute(sources.tree, {**declared, **environment})
     config, wrong = validate(tree)
     problems = (*sources.problems, *unset, *wrong)
-    if any(problem.severity == "error" for problem in problems):
+    if any(problem.is_fatal for problem in problems):
         config = None
     return Checked(config, problems, sources, tree)
 

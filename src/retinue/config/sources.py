@@ -21,13 +21,23 @@ Severity = Literal["error", "warning"]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """An error, which makes the configuration unusable, or a warning."""
+    """An error or a warning.
+
+    An error makes the configuration unusable, unless it concerns only the models: then `leaves_rest_usable` is set, the
+    configuration is in effect, and only what needs a model does not start.
+    """
 
     severity: Severity
     path: str
     file: Path
     line: int | None
     message: str
+    leaves_rest_usable: bool = False
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the configuration cannot be used."""
+        return self.severity == "error" and not self.leaves_rest_usable
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else str(self.file)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from retinue.config.keypath import Step, format_key_path
-from retinue.config.keys import Key, find_key, is_secret, shape_of, step_into, suggest_key
+from retinue.config.keys import Key, find_key, is_secret, nearest_key, shape_of, step_into, suggest_key
 from retinue.config.schema import Config
+from retinue.config.sections.agents import ModelChoice
 from retinue.config.sections.tools import AllowRules
 from retinue.config.sources import Located, Problem
 from retinue.config.variables import REFUSED, refused_variables
+from retinue.core.model import ModelRef
+from retinue.providers.settings import ModelSettings, ModelsSettings, ProviderSettings
+from retinue.providers.vendors import BUILT_IN_ALIASES, is_known_provider, known_providers
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.policy import GROUPS
 
 _SHOWN_CHARS = 40
+_MODEL_SECTIONS = (ModelChoice, ModelsSettings, ProviderSettings, ModelSettings)
 
 
 def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
@@ -29,7 +34,8 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
         return None, problems
     problems.extend(_unknown_groups(tree))
     problems.extend(_refused_variables(tree))
-    return (None if any(problem.severity == "error" for problem in problems) else config), problems
+    problems.extend(_unusable_models(tree, config))
+    return (None if any(problem.is_fatal for problem in problems) else config), problems
 
 
 def pending_keys(tree: Located) -> tuple[str, ...]:
@@ -58,7 +64,63 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
             continue
         for step, below in _children(node):
             if isinstance(step, str) and step_into(key.shape, step, "") is None:
-                yield _unknown(below, (*path, step))
+                yield _misspelled_model_key(key, node, (*path, step)) or _unknown(below, (*path, step))
+
+
+def _misspelled_model_key(key: Key, node: Located, path: tuple[Step, ...]) -> Problem | None:
+    """Return the problem of an unknown key that probably is a key of the models; None if it is not.
+
+    Without that key an agent would have another model or none, and the reason would be hard to find.
+    """
+    name, below = str(path[-1]), node.child(path[-1])
+    near = nearest_key(key.shape, name)
+    if below is None or near is None or node.child(near) is not None:
+        return None
+    match path:
+        case (_,) | ("agents", "defaults", _) | ("agents", "list", int(), _):
+            is_model_key = near in ("model", "models")
+        case _:
+            is_model_key = any(issubclass(section, _MODEL_SECTIONS) for section in key.shape.sections)
+    if not is_model_key:
+        return None
+    message = f"This key is not known, so the model is not set as intended. Did you mean {near}?"
+    return Problem("error", format_key_path(path), below.file, below.line, message, leaves_rest_usable=True)
+
+
+def _unusable_models(tree: Located, config: Config) -> Iterator[Problem]:
+    """Return problems for models of agents whose provider does not exist."""
+    entries = config.agents.defaults.models.items()
+    aliases = {**BUILT_IN_ALIASES, **{entry.alias.lower(): name for name, entry in entries if entry.alias}}
+    agents = [("agents", "defaults"), *(("agents", "list", index) for index in range(len(config.agents.entries)))]
+    for agent in agents:
+        path, node = _place(tree, (*agent, "model", "primary"))
+        if path[len(agent) :] not in (("model",), ("model", "primary")) or not isinstance(node.value, str):
+            continue
+        text = node.value.strip()
+        ref = ModelRef.parse(aliases.get(text.lower(), text))
+        if not text or "${" in text or (ref is not None and is_known_provider(config.models, ref.provider)):
+            continue
+        message = (
+            f"There is no provider '{ref.provider}', so this model cannot be used. "
+            if ref is not None
+            else f"'{text}' is neither an alias nor provider/model, so no model can be used. "
+        )
+        hint = _suggest_model(ref, text, config, aliases)
+        yield Problem("error", format_key_path(path), node.file, node.line, message + hint, leaves_rest_usable=True)
+
+
+def _suggest_model(ref: ModelRef | None, text: str, config: Config, aliases: Mapping[str, str]) -> str:
+    providers = known_providers(config.models)
+    if ref is not None:
+        near = get_close_matches(ref.provider, providers, n=1)
+        if near:
+            return f"Did you mean {near[0]}/{ref.model}?"
+        return f"Providers: {', '.join(providers) or 'none'}. Add others under models.providers."
+    models = [f"{name}/{model.id}" for name, each in config.models.providers.items() for model in each.models]
+    near = get_close_matches(text.lower(), [*aliases, *models], n=1) or [
+        name for name in models if name.partition("/")[2].lower() == text.lower()
+    ]
+    return f"Did you mean {near[0]}?" if near else "Write provider/model, as in anthropic/claude-sonnet-5-5."
 
 
 def _unknown_groups(tree: Located) -> Iterator[Problem]:

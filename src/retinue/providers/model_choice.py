@@ -17,19 +17,15 @@ from retinue.core.errors import ModelError, UsageError
 from retinue.core.model import ModelRef
 from retinue.providers.base import Timeouts
 from retinue.providers.local.gguf import list_model_files
-from retinue.providers.vendors import LLAMACPP_URL, OLLAMA_URL, VENDORS, canonical_provider, find_vendor
+from retinue.providers.vendors import (
+    BUILT_IN_ALIASES,
+    LLAMACPP_URL,
+    OLLAMA_URL,
+    VENDORS,
+    canonical_provider,
+    find_vendor,
+)
 
-BUILT_IN_ALIASES: Mapping[str, str] = {
-    "opus": "anthropic/claude-opus-5-5",
-    "sonnet": "anthropic/claude-sonnet-5-5",
-    "haiku": "anthropic/claude-haiku-5-5",
-    "gpt": "openai/gpt-5.4",
-    "gpt-mini": "openai/gpt-5.4-mini",
-    "gpt-nano": "openai/gpt-5.4-nano",
-    "gemini": "google/gemini-3.1-pro-preview",
-    "gemini-flash": "google/gemini-3.8-flash",
-    "gemini-flash-lite": "google/gemini-3.1-flash-lite",
-}
 PROBE_SECONDS = 0.2
 
 Probe = Callable[[str], Awaitable[tuple[str, ...] | None]]

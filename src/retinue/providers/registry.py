@@ -11,7 +11,7 @@ from retinue.core.extension import Lazy
 from retinue.providers.base import Endpoint, OwnedProvider, Timeouts
 from retinue.providers.catalog import ModelCatalog
 from retinue.providers.settings import Api, CompatSettings, ModelsSettings, ProviderSettings
-from retinue.providers.vendors import VENDORS, Vendor, find_vendor, settings_of
+from retinue.providers.vendors import Vendor, find_vendor, known_providers, settings_of
 from retinue.security.secrets import Secrets
 
 ADAPTERS: dict[str, str] = {
@@ -93,8 +93,7 @@ class Providers:
 
     def known(self) -> tuple[str, ...]:
         """Return the ids of all providers that can be used."""
-        built_in = (vendor.id for vendor in VENDORS) if self._settings.mode == "merge" else ()
-        return tuple(dict.fromkeys((*self._settings.providers, *built_in)))
+        return known_providers(self._settings)
 
     async def aclose(self) -> None:
         open_now, self._open = self._open, {}

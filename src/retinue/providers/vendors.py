@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
@@ -89,6 +91,19 @@ VENDORS: tuple[Vendor, ...] = (
     Vendor("local", "Models in this process", "local", "", ""),
 )
 
+BUILT_IN_ALIASES: Mapping[str, str] = {
+    "opus": "anthropic/claude-opus-5-5",
+    "sonnet": "anthropic/claude-sonnet-5-5",
+    "haiku": "anthropic/claude-haiku-5-5",
+    "gpt": "openai/gpt-5.4",
+    "gpt-mini": "openai/gpt-5.4-mini",
+    "gpt-nano": "openai/gpt-5.4-nano",
+    "gemini": "google/gemini-3.1-pro-preview",
+    "gemini-flash": "google/gemini-3.8-flash",
+    "gemini-flash-lite": "google/gemini-3.1-flash-lite",
+}
+"""Short names of models of the built-in providers."""
+
 _BY_ID = {vendor.id: vendor for vendor in VENDORS}
 # Alternative names of providers.
 _OTHER_NAMES = {"gemini": "google", "claude": "anthropic", "x-ai": "xai", "embedded": "local", "llama.cpp": "llamacpp"}
@@ -110,3 +125,15 @@ def settings_of(models: ModelsSettings, provider: str) -> ProviderSettings | Non
     return models.providers.get(provider) or next(
         (found for name, found in models.providers.items() if canonical_provider(name) == wanted), None
     )
+
+
+def known_providers(models: ModelsSettings) -> tuple[str, ...]:
+    """Return the ids of all providers that can be used."""
+    built_in = (vendor.id for vendor in VENDORS) if models.mode == "merge" else ()
+    return tuple(dict.fromkeys((*models.providers, *built_in)))
+
+
+def is_known_provider(models: ModelsSettings, provider: str) -> bool:
+    """Return whether a provider is configured or built in, under any of its names."""
+    built_in = models.mode == "merge" and find_vendor(provider) is not None
+    return built_in or settings_of(models, provider) is not None

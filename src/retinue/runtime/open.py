@@ -21,7 +21,7 @@ from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import StorageError
+from retinue.core.errors import ConfigError, StorageError
 from retinue.core.events import Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
@@ -232,8 +232,12 @@ async def open_runtime(
 ) -> AsyncIterator[Runtime]:
     """Open every part in order, and close them in reverse.
 
-    With `degrades`, a disk that cannot be written makes the runtime read-only instead of raising an error.
+    With `degrades`, a disk that cannot be written makes the runtime read-only instead of raising an error. Raises
+    `ConfigError` if the configuration is in effect although a model in it cannot be used.
     """
+    if home.loaded.source == "file" and home.loaded.errors:
+        problems = "\n".join(map(str, home.loaded.errors))
+        raise ConfigError(f"An agent has no usable model:\n{problems}\nCorrect it, then run `retinue config validate`.")
     home.tune_logs()
     async with AsyncExitStack() as stack:
 

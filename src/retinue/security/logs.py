@@ -79,7 +79,7 @@ class RepeatFilter(logging.Filter):
     """Writes the same record at most `MAX_REPEATS` times a minute, then one line with the number of the others.
 
     Records are the same if their logger, source line and template are equal. Several handlers may each have a filter:
-    the first one decides for all. Records below INFO are never limited, because somebody who enables them wants all.
+    the first one decides for all. Records below INFO are never limited: they are enabled to see all.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
