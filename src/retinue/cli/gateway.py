@@ -63,8 +63,14 @@ def run(invocation: Invocation, port: int | None) -> int:
     if home.config.gateway.mode == "remote":
         raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
     has_uvloop = find_spec("uvloop") is not None  # a third less time for each turn; not available on every system
-    ending = ShutdownRequest(ShutdownGuard())
-    anyio.run(run_gateway, home, port, ending, backend_options={"use_uvloop": has_uvloop})
+    guard = ShutdownGuard()  # it stays until the process has ended
+    ending = ShutdownRequest(guard)
+    try:
+        anyio.run(run_gateway, home, port, ending, backend_options={"use_uvloop": has_uvloop})
+    except BaseException:
+        if not ending.requested.is_set():
+            guard.close()
+        raise
     if ending.restart:
         # A new process, so that the whole configuration is read again.
         os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606

@@ -112,12 +112,12 @@ async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownReq
     host = choose_host(settings)
     lock = InstanceLock(home.paths)
     try:
-        opened = listen(host, settings.port if port is None else port)
-        async with open_gateway(home, ending) as gateway:
-            gateway.state.address = address_of(opened)
-            hangup = asyncio.Event()
-            with handling_signals(ending, hangup.set):
-                await _serve(gateway, opened, lock, ending, hangup)
+        with listen(host, settings.port if port is None else port) as opened:
+            async with open_gateway(home, ending) as gateway:
+                gateway.state.address = address_of(opened)
+                hangup = asyncio.Event()
+                with handling_signals(ending, hangup.set):
+                    await _serve(gateway, opened, lock, ending, hangup)
     finally:
         lock.release()
     return ending

@@ -29,7 +29,7 @@ RESERVED_DESCRIPTORS = 16
 UNFINISHED = 70
 """The exit code of a process whose shutdown did not finish in time."""
 
-_REQUESTED, _HURRIED = b"r", b"h"
+_REQUESTED, _HURRIED, _CLOSED = b"r", b"h", b"c"
 
 
 class ShutdownGuard:
@@ -56,6 +56,17 @@ class ShutdownGuard:
         """Release the reserves and start the time limit; may be called in a signal handler and more than once."""
         with suppress(BlockingIOError):
             os.write(self._writer, _HURRIED if hurry else _REQUESTED)
+        self._release()
+
+    def close(self) -> None:
+        """End the guard without a time limit, after a start that failed."""
+        os.write(self._writer, _CLOSED)
+        self._thread.join()
+        os.close(self._writer)
+        os.close(self._reader)
+        self._release()
+
+    def _release(self) -> None:
         self._memory.close()
         while self._descriptors:
             os.close(self._descriptors.pop())
@@ -68,7 +79,10 @@ class ShutdownGuard:
             left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
             if not ready.poll(left):
                 continue
-            for request in os.read(self._reader, 64):
+            requests = os.read(self._reader, 64)
+            if _CLOSED in requests:
+                return
+            for request in requests:
                 wanted = time.monotonic() + self._seconds[_HURRIED if request == _HURRIED[0] else _REQUESTED]
                 deadline = wanted if deadline is None else min(deadline, wanted)
         try:
