@@ -14,15 +14,26 @@ from tests.examples import examples
 
 @settings(max_examples=examples(40), deadline=None)
 @given(histories(), st.sampled_from([2_000, 8_000, 32_000, 200_000]))
-def test_every_piece_fits_the_window_and_nothing_is_lost_or_moved(messages: tuple[Message, ...], window: int) -> None:
+def test_every_piece_fits_the_window_and_none_of_the_newest_is_lost_or_moved(
+    messages: tuple[Message, ...], window: int
+) -> None:
     pieces = split_for_summary(messages, window)
     assert all(pieces)
     shown = [message for piece in pieces for message in piece]
-    assert [type(message) for message in shown] == [type(message) for message in messages]
+    assert [type(message) for message in shown] == [type(message) for message in messages[-len(shown) :]]
+    assert len(shown) == len(messages) or estimate(shown) > window
     for piece in pieces:
         assert estimate(piece) * SAFETY <= window * 0.4 or len(piece) == 1
         assert estimate(piece) * SAFETY <= window * 0.55 + 600
     assert split_for_summary(messages, window) == pieces
+
+
+def test_a_huge_history_is_read_in_few_pieces_from_its_end() -> None:
+    messages = [message for at in range(5_000) for message in (said(f"ask {at} {words(200)}"), answers(words(200)))]
+    pieces = split_for_summary(messages, 200_000)
+    assert len(pieces) <= 6
+    assert pieces[-1][-1] == messages[-1]
+    assert 200_000 < sum(map(estimate, pieces)) <= 300_000
 
 
 def test_a_message_that_would_fill_the_window_becomes_a_note_with_its_beginning_and_end() -> None:

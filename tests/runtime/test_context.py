@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from retinue.context.measure import estimate
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import AgentId, SessionKey
+from retinue.core.messages import AssistantMessage, Text, said
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest
+from retinue.core.text import estimate_tokens
 from retinue.runtime.open import Runtime
-from retinue.sessions.entries import Compacted
+from retinue.sessions.entries import Compacted, MessageAdded
 from retinue.testing.replies import Reply, ScriptedProvider, calls, overflows, says
 from tests.runtime.conftest import Stage, staged
 
@@ -259,3 +262,43 @@ async def test_five_hundred_turns_keep_every_planted_fact(tmp_path: Path) -> Non
         raw = [json.loads(line) for line in transcript.path.read_text().splitlines()]
         assert sum(line["type"] == "compaction" for line in raw) >= 5
         assert isinstance(transcript.tree.summary, Compacted)
+
+
+def say_much(runtime: Runtime, messages: int) -> None:
+    """Write a conversation that was never compacted, as an import does."""
+    words = "We discuss the harbour and its many boats at length. " * 12
+    turns = [
+        MessageAdded(message)
+        for number in range(messages // 2)
+        for message in (said(f"question {number}. {words}"), AssistantMessage((Text(f"answer {number}. {words}"),)))
+    ]
+    runtime.agent(KEY.agent).store.begin(KEY, turns)
+
+
+def size_of(request: ModelRequest) -> int:
+    return estimate_tokens(request.stable + request.session) + estimate(request.messages)
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_the_first_request_of_a_huge_session_takes_few_calls_within_the_window(
+    tmp_path: Path, *, works: bool
+) -> None:
+    async with staged(tmp_path, config={"agents": {"defaults": {"contextTokens": 40_000}}}) as stage:
+        async with stage.open() as runtime:
+            say_much(runtime, 4_000)
+
+            def reply(request: ModelRequest) -> Reply:
+                if is_flush(request):
+                    return says("NO_REPLY")
+                if is_summary(request):
+                    return good_summary(request) if works else says("no")
+                return says("Here I am.")
+
+            provider = ScriptedProvider(*[reply] * 40)
+            install(runtime, provider)
+            answer = await runtime.say(Inbound("and now?", KEY), stage.emit)
+        assert (answer.status, answer.text) == (TurnStatus.OK, "Here I am.")
+        assert len(provider.requests) <= 10
+        assert max(map(size_of, provider.requests)) <= 40_000
+        assert sum(len(message.text) for request in provider.requests for message in request.messages) < 600_000
+        assert provider.requests[-1].messages[-1].text == "and now?"

@@ -235,6 +235,19 @@ def _choose(messages: Sequence[Message], keep: int) -> int | None:
     return within[0]
 
 
+def newest_within(messages: Sequence[Message], room: int) -> tuple[Message, ...]:
+    """Return the newest messages of at most `room` tokens, cut where a history may be cut.
+
+    At least the messages after the last such position are returned. They start with a user message if there is one.
+    """
+    cuts = safe_cuts(messages)
+    after = list(accumulate(map(tokens_of, reversed(messages))))[::-1]
+    if not cuts or after[0] <= room:
+        return tuple(messages)
+    within = [at for at in cuts if after[at] <= room] or [cuts[-1]]
+    return tuple(messages[next((at for at in within if isinstance(messages[at], UserMessage)), within[0]) :])
+
+
 MAX_CHARS = 1_800
 
 _CUT = "\n[… shortened; the rest is in AGENTS.md]"

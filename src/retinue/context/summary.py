@@ -58,6 +58,7 @@ _PREVIOUS = "Minutes so far. Keep what still holds, correct what changed, drop w
 _RECORD = (
     "The record to take in now (part {part} of {parts}):\n\n=== begin of record ===\n{text}\n=== end of record ===\n\n"
 )
+_LEFT_OUT = "The record is too long to be read whole: {count} older messages come before it and are left out.\n\n"
 _UNFINISHED = (
     "The record ends in the middle of a turn that goes on after it; say under Open tasks what was being done.\n\n"
 )
@@ -131,14 +132,14 @@ class _Writer(Struct, frozen=True):
         chunks = split_for_summary(self.plan.head, self.limits.window)
         previous = model_text(self.plan.previous)
         minutes = previous
+        left_out = len(self.plan.head) - sum(map(len, chunks))
+        before = _LEFT_OUT.format(count=left_out) if left_out else ""
         for part, chunk in enumerate(chunks[:-1], start=1):
-            request = self._request(minutes, render_messages(chunk), (part, len(chunks)))
+            request = before + self._request(minutes, render_messages(chunk), (part, len(chunks)))
             minutes = (await self._ask(request + _WRITE))[:MAX_SUMMARY_CHARS] or minutes
         shown = tuple(message for chunk in chunks for message in chunk)
-        request = self._request(minutes, render_messages(chunks[-1]), (len(chunks), len(chunks))) + self._wishes(
-            shown, previous
-        )
-        return await self._write_last(request, shown, previous)
+        request = before + self._request(minutes, render_messages(chunks[-1]), (len(chunks), len(chunks)))
+        return await self._write_last(request + self._wishes(shown, previous), shown, previous)
 
     async def _write_last(self, request: str, shown: Sequence[Message], previous: str) -> Summary | CompactionRefused:
         attempts = 1 + (self.settings.quality_guard.max_retries if self._checks else 0)

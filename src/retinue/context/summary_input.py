@@ -36,16 +36,18 @@ _MIN_CHUNK = 512
 _EXCERPT_CHARS = 600
 _RESULT = SoftTrim()
 _ARGUMENT_CHARS = 500
+MAX_WINDOWS = 1.5
+"""How many windows of messages are read for one summary; older ones would cost a model call for every chunk."""
 
 
 def split_for_summary(messages: Sequence[Message], window: int) -> tuple[tuple[Message, ...], ...]:
     """Split messages into chunks that a model with this window can summarise one after the other.
 
     Long tool results are shortened, reasoning and images omitted, and a message that would fill half the window is
-    reduced to its beginning and end, so that the model reads everything in the chunks.
+    reduced to its beginning and end, so that the model reads everything in the chunks. The newest messages, up to
+    `MAX_WINDOWS`, are in the chunks; a history that was compacted in time is never longer.
     """
-    oversize = window * _OVERSIZE / SAFETY
-    shown = [_abridge(message, oversize) for message in messages]
+    shown = _abridge_newest(messages, window)
     room = _chunk_room(shown, window)
     chunks: list[list[Message]] = []
     left = 0.0
@@ -57,6 +59,20 @@ def split_for_summary(messages: Sequence[Message], window: int) -> tuple[tuple[M
         chunks[-1].append(message)
         left -= cost
     return tuple(map(tuple, chunks))
+
+
+def _abridge_newest(messages: Sequence[Message], window: int) -> list[Message]:
+    """Shorten the newest messages that may be read; the others are not even measured."""
+    oversize = window * _OVERSIZE / SAFETY
+    left = window * MAX_WINDOWS
+    shown: list[Message] = []
+    for message in reversed(messages):
+        short = _abridge(message, oversize)
+        left -= tokens_of(short)
+        if left < 0 and shown:
+            break
+        shown.append(short)
+    return shown[::-1]
 
 
 def _chunk_room(shown: Sequence[Message], window: int) -> float:

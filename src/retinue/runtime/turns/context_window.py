@@ -10,8 +10,16 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
+from retinue.context.compaction import (
+    CompactionRefused,
+    FlushState,
+    newest_within,
+    room_for_history,
+    should_compact,
+    should_flush,
+)
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, History
+from retinue.context.measure import estimate
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
 from retinue.context.settings import CompactionSettings
@@ -73,13 +81,30 @@ class ContextWindow(Struct, frozen=True):
         if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
             await self.compact()
             assembled = await self._assemble()
-        return self._request(assembled.messages)
+        return self._request(self._fit(assembled.messages, self.fixed.window))
 
     async def relieve(self) -> ModelRequest | None:
         before = (await self._assemble()).estimated_tokens
         await self.compact(force=True)
         assembled = await self._assemble()
-        return self._request(assembled.messages) if assembled.estimated_tokens < before else None
+        if assembled.estimated_tokens >= before:
+            return None
+        return self._request(self._fit(assembled.messages, self.fixed.window))
+
+    def _fit(self, messages: tuple[Message, ...], window: int) -> tuple[Message, ...]:
+        """Return the messages, without the oldest ones if all of them do not fit the window.
+
+        A history that is compacted in time always fits. One that was imported, or whose summary failed, may not, and a
+        provider would refuse it after it was sent.
+        """
+        if self.fixed.overhead + estimate(messages) <= window:
+            return messages
+        summary = messages[:1] if self.turn.transcript.tree.summary is not None else ()
+        room = room_for_history(window, self._settings) - self.fixed.overhead - estimate(summary)
+        newest = newest_within(messages[len(summary) :], room)
+        left_out = len(messages) - len(summary) - len(newest)
+        log.warning("the oldest %d messages of %s do not fit the window of its model", left_out, self.turn.key)
+        return (*summary, *newest)
 
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
         """Compact the older part, after notes were written; emit and return the outcome."""
@@ -183,11 +208,13 @@ class ContextWindow(Struct, frozen=True):
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
         """Return notes on the conversation, and those of their lines that derive from untrusted text."""
         flush = self._settings.memory_flush
-        request = self._request((*messages, said(flush.prompt or FLUSH_PROMPT)))
+        chain = self._flusher()
+        window = min(self.fixed.window, self.turn.agent.access.info(chain[0]).window)
+        request = self._request((*self._fit(messages, window), said(flush.prompt or FLUSH_PROMPT)))
         # After everything else, so that the provider's cache of the prompt is still valid.
         request = replace(request, session="\n\n".join(filter(None, (request.session, flush.system_prompt))))
         try:
-            answer = await self._complete(request, Source.MEMORY, self._flusher())
+            answer = await self._complete(request, Source.MEMORY, chain)
             notes = "" if is_silent(answer.text) else answer.text.strip()
         except ModelError as error:
             log.warning("the memory flush of %s got no answer: %s", self.turn.key, error)
