@@ -25,6 +25,7 @@ from retinue.sessions.store import SessionStore
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
 from tests.cli.conftest import RunCommand
+from tests.cli.test_sessions import count_opened, store_of, talk
 
 
 def free_port() -> int:
@@ -156,6 +157,25 @@ def test_an_index_of_sessions_that_lies_is_made_again(sound: Path, retinue: RunC
     ran = retinue("doctor", "--fix", "--json")
     assert in_area(ran.data["findings"], "sessions", "problem") == []
     assert (folder / "sessions.json.corrupt.1").read_text() == "{broken"
+
+
+def test_of_many_transcripts_only_the_newest_and_the_suspicious_are_read(
+    sound: Path, retinue: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retinue.runtime.inspect.doctor.MAX_TRANSCRIPTS_READ", 10)
+    store = store_of(sound)
+    for number in range(40):
+        talk(store, f"room-{number}", "Hello", "Hi")
+    torn, *_ = store.list()[-1:]
+    path = store.path_of(torn.id)
+    opened = count_opened(monkeypatch)
+    assert [each["severity"] for each in in_area(look(retinue), "sessions")] == ["note"]
+    assert len(opened) <= 2 * 10
+    with path.open("ab") as file:
+        file.write(b'{"type": "mess')
+    findings = in_area(look(retinue), "sessions")
+    assert any("torn" in each["what"] for each in findings)
+    assert any("29 older transcripts" in each["what"] and each["severity"] == "note" for each in findings)
 
 
 def test_what_the_prompt_cuts_short_or_lacks_is_told(sound: Path, retinue: RunCommand) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -41,6 +42,20 @@ def talk(store: SessionStore, key: str, *lines: str) -> SessionKey:
     return parsed
 
 
+def count_opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The transcripts that are opened from now on, once for each time."""
+    opened: list[str] = []
+    open_file = os.open
+
+    def watch(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(".jsonl") and "usage" not in str(path):
+            opened.append(str(path))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", watch)
+    return opened
+
+
 def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.exists() else set()
 
@@ -57,6 +72,26 @@ def test_list_shows_every_session_the_last_used_first(retinue: RunCommand, home:
     line = next(line for line in retinue("sessions", "list").out.splitlines() if "ideas" in line)
     assert "3,000" in line
     assert "$0.5000" in line
+
+
+def test_list_is_paged_and_opens_only_the_transcripts_of_its_page(
+    retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(home)
+    for number in range(130):
+        talk(store, f"room-{number}", "Hello", "Hi")
+    store.list()
+    opened = count_opened(monkeypatch)
+    ran = retinue("sessions", "list", "--limit", "20", "--offset", "10", "--json")
+    assert [row["key"] for row in ran.data] == [f"agent:main:room-{number}" for number in range(119, 99, -1)]
+    assert {row["model"] for row in ran.data} == {"test/small"}
+    assert "Sessions 11 to 30 of 130; `--offset 30` lists the next ones." in ran.err
+    assert len(opened) == 20
+    assert len(retinue("sessions", "list", "--json").data) == 100
+    assert [row["key"] for row in retinue("sessions", "list", "--offset", "129", "--json").data] == [
+        "agent:main:room-0"
+    ]
+    assert retinue("sessions", "list", "--offset", "500", "--json").data == []
 
 
 def test_list_spans_the_agents_or_takes_one(retinue: RunCommand, home: Path) -> None:

@@ -106,3 +106,22 @@ async def test_a_message_of_calls_alone_stays_as_it_is() -> None:
 
     await VisibleEvents(keep).emit(MessageFinished(message))
     assert seen == [MessageFinished(message)]
+
+
+async def test_sessions_are_listed_page_by_page(hall: Hall) -> None:
+    async with raw_socket(hall) as raw:
+        for number in range(7):
+            name = f"room-{number}"
+            accepted = await raw.result("agent", message="hi", sessionKey=name, idempotencyKey=name)
+            await raw.result("agent.wait", runId=accepted["runId"])
+        seen: list[str] = []
+        sizes, cursor = [], None
+        while True:
+            page = await raw.result("sessions.list", limit=3, **({"cursor": cursor} if cursor else {}))
+            seen += [row["key"] for row in page["sessions"]]
+            sizes.append(len(page["sessions"]))
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                break
+        assert sizes == [3, 3, 1]
+        assert seen == [f"agent:main:room-{number}" for number in range(6, -1, -1)]

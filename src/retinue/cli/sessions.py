@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from retinue.sessions.store import SessionStore
 
 SHOWN = 20
+LISTED = 100
+TAIL_BYTES = 64 * 1024
 STDOUT = "-"
 
 
@@ -43,25 +45,50 @@ for _command in (compact, restore, import_sessions, check, prune):
 
 @sessions.command("list")
 @click.option("--agent", metavar="ID", help="Only sessions of this agent.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=LISTED,
+    show_default=True,
+    help="Maximum number of sessions.",
+)
+@click.option("--offset", metavar="N", type=click.IntRange(min=0), default=0, help="Skip the N most recently used.")
 @pass_invocation
-def list_sessions(invocation: Invocation, agent: str | None) -> None:
+def list_sessions(invocation: Invocation, agent: str | None, limit: int, offset: int) -> None:
     """List sessions, most recently used first."""
     from retinue.runtime.agents.workspace import open_sessions
 
     home = invocation.load_home()
     agents = (home.agent_id(agent),) if agent else home.config.agents.ids
-    found = [pair for each in agents for pair in _with_models(invocation, open_sessions(home, each))]
-    found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
-    rows = [_summarise(session, answered) for session, answered in found]
-    invocation.show(rows, lambda: _format_rows(rows) if rows else "There are no sessions yet.")
+    stores = {each: open_sessions(home, each) for each in agents}
+    found = [session for store in stores.values() for session in list_sessions_of(store)]
+    for store in stores.values():
+        print_store_notes(invocation, store)
+    found.sort(key=lambda session: session.updated_at, reverse=True)
+    shown = found[offset : offset + limit]
+    rows = [_summarise(each, _last_model(stores[each.key.agent], each)) for each in shown]
+    if offset + limit < len(found):
+        first, last = offset + 1, offset + len(shown)
+        invocation.note(f"Sessions {first:,} to {last:,} of {len(found):,}; `--offset {last}` lists the next ones.")
+    invocation.show(rows, lambda: _format_rows(rows) if found else "There are no sessions yet.")
 
 
-def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Session, str | None]]:
-    """List the sessions of an agent with their most recent model."""
-    found = list_sessions_of(store)
-    answered = {record.session_id: record.model for record in store.usage()} if found else {}
-    print_store_notes(invocation, store)
-    return [(session, answered.get(session.id)) for session in found]
+def _last_model(store: SessionStore, session: Session) -> str | None:
+    """Return the model of the last answer of a session; only the end of its transcript is read."""
+    from retinue.core.errors import StorageError
+    from retinue.core.messages import AssistantMessage
+    from retinue.sessions.jsonl.lines import open_regular
+    from retinue.sessions.transcript import read_tail
+
+    if session.model is not None:
+        return None
+    try:
+        with open_regular(store.path_of(session.id)) as descriptor:
+            messages = read_tail(descriptor, TAIL_BYTES).tree.messages
+    except StorageError:
+        return None
+    return next((each.model for each in reversed(messages) if isinstance(each, AssistantMessage)), None) or None
 
 
 def _summarise(session: Session, answered: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class TranscriptFinding(Struct, frozen=True):
 class CheckedTranscript(Struct, frozen=True):
     """A transcript that was read completely; `session` is its summary, if it has a header.
 
-    `indexed` is its session key according to the index.
+    `indexed` is its session key according to the index. If `is_read` is false, everything here is from the index.
     """
 
     path: Path
@@ -86,6 +86,7 @@ class CheckedTranscript(Struct, frozen=True):
     session: Session | None = None
     indexed: SessionKey | None = None
     findings: tuple[TranscriptFinding, ...] = ()
+    is_read: bool = True
 
     @property
     def depends_on_index(self) -> bool:
@@ -181,13 +182,25 @@ def check_transcript(path: Path, row: Session | None = None) -> CheckedTranscrip
     return CheckedTranscript(path, status.st_size, reading.lines, reading.messages, reading.session, key, findings)
 
 
-def check_folder(folder: Path, only: SessionKey | None = None) -> CheckReport:
-    """Read every transcript of a folder, or those of one session, without changing anything."""
+def check_folder(folder: Path, only: SessionKey | None = None, *, most: int | None = None) -> CheckReport:
+    """Read every transcript of a folder, or those of one session, without changing anything.
+
+    With `most`, only so many transcripts that have the size and permissions that they should have are read, the last
+    changed first; all others are always read.
+    """
     if not folder.is_dir():
         return CheckReport()
     rows, about_index = _read_rows(folder / INDEX_NAME)
     by_id = {row.id: row for row in rows.values()}
-    found = [check_transcript(path, by_id.get(SessionId(path.stem))) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    paths = sorted(folder.glob(f"*{SUFFIX}"))
+    settled = _find_settled(paths, by_id)[most:] if most is not None else []
+    unread = {path: by_id[SessionId(path.stem)] for path in settled}
+    found = [
+        CheckedTranscript(path, row.size, messages=row.messages, session=row, indexed=row.key, is_read=False)
+        if (row := unread.get(path)) is not None
+        else check_transcript(path, by_id.get(SessionId(path.stem)))
+        for path in paths
+    ]
     by_age = sorted(
         ((each.session, each) for each in found if each.session), key=lambda pair: (pair[0].started_at, pair[0].id)
     )
@@ -207,6 +220,18 @@ def check_folder(folder: Path, only: SessionKey | None = None) -> CheckReport:
         if not (folder / f"{row.id}{SUFFIX}").exists()
     ]
     return CheckReport(tuple(found), (*about_index, *lost, *_look_around(folder)))
+
+
+def _find_settled(paths: Iterable[Path], rows: Mapping[SessionId, Session]) -> list[Path]:
+    """Return the transcripts that look as the index says, the last changed first."""
+    settled = []
+    for path in paths:
+        row = rows.get(SessionId(path.stem))
+        status = path.lstat()
+        is_private = stat.S_ISREG(status.st_mode) and not status.st_mode & _OTHER_USERS
+        if row is not None and is_private and status.st_size == row.size:
+            settled.append((status.st_mtime_ns, path))
+    return [path for _, path in sorted(settled, reverse=True)]
 
 
 def _read_rows(path: Path) -> tuple[Rows, tuple[TranscriptFinding, ...]]:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -301,12 +300,19 @@ def summarise_transcript(path: Path, known: Session | None, log: SummaryLog) -> 
 
 
 def summarise_folder(folder: Path, rows: Rows, log: SummaryLog) -> Rows:
-    """Return the sessions of all active transcripts; if a key has several, the newest one."""
-    known = {row.id: row for row in rows.values()}
+    """Return the sessions of all active transcripts; if a key has several, the newest one.
+
+    A transcript is opened only if its size is not the size in its row.
+    """
+    known = {f"{row.id}{SUFFIX}": row for row in rows.values()}
     found: Rows = {}
-    # Sorted by name, because comparing whole paths takes longer than reading the files.
-    for path in sorted(folder.glob(f"*{SUFFIX}"), key=attrgetter("name")):
-        session = _summarise_or_note(path, known.get(SessionId(path.stem)), log)
+    with explained(folder.name, folder.parent):
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))  # noqa: PTH208
+    for name in names:
+        row = known.get(name)
+        stamp = stamp_path(f"{folder}/{name}") if row is not None else None
+        is_unchanged = row is not None and stamp is not None and stamp[2] == row.size
+        session = row if is_unchanged else _summarise_or_note(folder / name, row, log)
         if session is None:
             continue
         other = found.get(session.key)

@@ -17,10 +17,11 @@ Limit = Annotated[int, Meta(ge=1, le=2_000)]
 
 
 class ListSessions(Params, frozen=True):
-    """The agent whose sessions to list; without one all sessions."""
+    """The agent whose sessions to list; without one all sessions. `cursor` is the `nextCursor` of the previous page."""
 
     agent: Name | None = None
     limit: Limit = 200
+    cursor: Annotated[str, Meta(max_length=2_000)] | None = None
 
 
 class SessionRow(Wire, frozen=True):
@@ -42,9 +43,10 @@ class SessionRow(Wire, frozen=True):
 
 
 class SessionList(Wire, frozen=True):
-    """Sessions, the one used last first."""
+    """Sessions, the one used last first. There are more if `nextCursor` is not null."""
 
     sessions: list[SessionRow]
+    next_cursor: str | None = None
 
 
 class FoundSession(Wire, frozen=True):

@@ -218,6 +218,15 @@ def check_sessions(facts: Facts) -> Iterator[Finding]:
                 f"It {found.remedy.value}." if found.remedy else "`retinue sessions check` shows the whole file.",
                 (FixSessions(agent.id),) if found.remedy else (),
             )
+        unread = sum(not checked.is_read for checked in agent.sessions.transcripts)
+        if unread:
+            yield Finding(
+                "sessions",
+                Severity.NOTE,
+                f"{unread:,} older transcripts of agent '{agent.id}' have the expected size and were not read.",
+                "Reading them takes long; a damaged line in one of them would not be found here.",
+                "`retinue sessions check` reads all of them.",
+            )
 
 
 def check_sandboxes(facts: Facts) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.commands.session_api import SessionApi
 from retinue.sessions.entries import MessageAdded, TranscriptEntry
 from retinue.sessions.export import export_json
+from retinue.sessions.jsonl.codec import format_time
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.sessions.transcript import read_whole
 from retinue.wire import sessions as wire
@@ -58,8 +59,17 @@ async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionLi
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
-    found.sort(key=lambda session: session.updated_at, reverse=True)
-    return wire.SessionList(sessions=[_row(call, session) for session in found[: params.limit]])
+    found.sort(key=_cursor_of, reverse=True)
+    if params.cursor is not None:
+        # By value and not by position: a session that was used in the meantime shifts the others.
+        found = [session for session in found if _cursor_of(session) < params.cursor]
+    page = found[: params.limit]
+    more = _cursor_of(page[-1]) if len(found) > len(page) else None
+    return wire.SessionList(sessions=[_row(call, session) for session in page], next_cursor=more)
+
+
+def _cursor_of(session: Session) -> str:
+    return f"{format_time(session.updated_at)} {session.key.agent} {session.key.text}"
 
 
 @registry.implements(wire.GET)

@@ -58,6 +58,9 @@ from retinue.workspace.state import FirstRunState, first_run_state
 OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
 """Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""
 
+MAX_TRANSCRIPTS_READ = 200
+"""How many transcripts without a visible fault are read, the last changed first; `sessions check` reads all."""
+
 
 def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
     """Return an agent's files and their state as plain data."""
@@ -172,7 +175,7 @@ def _entry(path: Path, status: os.stat_result) -> StateFile:
 async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> AgentFacts:
     """Return the facts about one agent. A damaged memory index is not opened, because that would move it away."""
     folder = home.paths.sessions(agent)
-    report = await anyio.to_thread.run_sync(check_folder, folder)
+    report = await anyio.to_thread.run_sync(partial(check_folder, folder, most=MAX_TRANSCRIPTS_READ))
     model = await _see_model(home, agent, deep=deep)
     path = locate_workspace(home, agent)
     try:
