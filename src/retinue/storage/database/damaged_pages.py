@@ -71,6 +71,8 @@ class FoundRows(Struct):
     """
 
     rows: dict[Any, Row] = msgspec.field(default_factory=dict)
+    duplicates: dict[tuple[Any, Row], None] = msgspec.field(default_factory=dict)
+    """Other rows with the same row id: the remains of a damaged entry can have the row id of another row."""
     known: frozenset[Any] | None = None
     is_whole: bool = False
     first_gap: Any = None
@@ -279,34 +281,35 @@ def read_table(base: sqlite3.Connection, table: Table, found: FoundRows, hints: 
     forward, backward = (", ".join(f'"{name}" {way}' for name in key) for way in ("ASC", "DESC"))
     keys = ", ".join(f'"{name}"' for name in key)
     select = f'SELECT {keys}, {table.names} FROM "{table.name}"'  # noqa: S608 - names of our own schema
-    found.is_whole, found.first_gap = _collect(base, f"{select} ORDER BY {forward}", found.rows, width)
+    found.is_whole, found.first_gap = _collect(base, f"{select} ORDER BY {forward}", found, width)
     if not found.is_whole:
-        _, found.last_gap = _collect(base, f"{select} ORDER BY {backward}", found.rows, width)
+        _, found.last_gap = _collect(base, f"{select} ORDER BY {backward}", found, width)
 
 
 def _read_rows(base: sqlite3.Connection, table: str, columns: str, found: FoundRows, hints: Iterable[int]) -> None:
     """Read a table with row ids from both ends up to the damage, and then each row of the gap on its own."""
     select = f'SELECT rowid, {columns} FROM "{table}"'  # noqa: S608 - names of our own schema
-    found.is_whole, found.first_gap = _collect(base, f"{select} ORDER BY rowid", found.rows)
+    found.is_whole, found.first_gap = _collect(base, f"{select} ORDER BY rowid", found)
     if found.is_whole:
         return
-    _, found.last_gap = _collect(base, f"{select} ORDER BY rowid DESC", found.rows)
-    listed: dict[int, Row] = {}
+    _, found.last_gap = _collect(base, f"{select} ORDER BY rowid DESC", found)
+    listed = FoundRows()
     for order in ("ASC", "DESC"):  # an entry whose content is damaged still has a readable row id
         _collect(base, f'SELECT rowid FROM "{table}" ORDER BY rowid {order}', listed)  # noqa: S608
     first, last = found.first_gap or 0, found.last_gap
     gap = range(first + 1, last) if last is not None and last - first <= _MAX_PROBED_ROWIDS else range(0)
-    for rowid in {*hints, *listed, *gap} - found.rows.keys():
-        _collect(base, f"{select} WHERE rowid = {int(rowid)}", found.rows)
+    for rowid in {*hints, *listed.rows, *gap} - found.rows.keys():
+        _collect(base, f"{select} WHERE rowid = {int(rowid)}", found)
 
 
-def _collect(base: sqlite3.Connection, query: str, rows: dict[Any, Row], width: int = 1) -> tuple[bool, Any]:
+def _collect(base: sqlite3.Connection, query: str, found: FoundRows, width: int = 1) -> tuple[bool, Any]:
     """Add rows until an error; return whether there was none, and the key of the last row."""
     key = None
     try:
         for row in base.execute(query):
             key = row[0] if width == 1 else row[:width]
-            rows.setdefault(key, row[width:])
+            if found.rows.setdefault(key, row[width:]) != row[width:]:
+                found.duplicates[key, row[width:]] = None
     except sqlite3.Error:
         return False, key
     return True, key

@@ -93,7 +93,9 @@ class Salvage:
 
     def _write_table(self, base: sqlite3.Connection, table: Table) -> TableReport:
         found = self._found[table.name]
-        kept = {key for key, row in found.rows.items() if _insert(base, table, row)}
+        inserted = [key for key, row in found.rows.items() if _insert(base, table, row)]
+        inserted += [key for key, row in found.duplicates if _insert(base, table, row)]
+        kept = set(inserted)
         rejected = found.rows.keys() - kept
         restored = 0
         if table.name in RESTORED_TABLES:
@@ -102,10 +104,10 @@ class Salvage:
                     restored += _insert(base, table, row)
         lost: int | None = max(0, len(rejected) - restored)
         if found.known is not None:
-            lost = max(0, len(found.known | found.rows.keys()) - len(kept) - restored)
+            lost = max(0, len(found.known | found.rows.keys()) - len(inserted) - restored)
         elif not found.is_whole:
             lost = None
-        return TableReport(table.name, len(kept), restored, lost)
+        return TableReport(table.name, len(inserted), restored, lost)
 
 
 def describe_salvage(reports: Iterable[TableReport], copied_at: datetime | None) -> str:
