@@ -260,7 +260,7 @@ def _person(permissions: Permissions) -> Approver:
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
-        name = "somebody"
+        name = "a person"
     return permissions.approver(f"{name} at the command line")
 
 
