@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Measurement:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if not item.nodeid.startswith(TESTS):
             return (yield)
+        _clear_caches()
         with self.coverage.collect():
             return (yield)
 
@@ -125,6 +127,19 @@ def _coverage(folder: Path, *, suffix: bool) -> Coverage:
         include=[str(SOURCE / name) for name in MODULES],
         config_file=str(ROOT / "pyproject.toml"),
     )
+
+
+def _clear_caches() -> None:
+    """Forget what cached functions of the modules returned in a test that is not measured, so that they run again."""
+    for name in MODULES:
+        module = sys.modules.get(_module_name(name))
+        for value in vars(module).values() if module else ():
+            if hasattr(value, "cache_clear") and value.__module__ == _module_name(name):
+                value.cache_clear()
+
+
+def _module_name(path: str) -> str:
+    return f"retinue.{path.removesuffix('.py').replace('/', '.')}"
 
 
 def _incomplete_modules(folder: Path) -> dict[str, str]:

@@ -10,11 +10,12 @@ from retinue.agent.calls import TranscriptWriter
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said
-from retinue.runtime.turns.run_record import TranscriptLedger
-from retinue.sessions.entries import CallStarted, Interrupted, MessageAdded
+from retinue.runtime.turns.run_record import RunState, TranscriptLedger, find_run
+from retinue.sessions.entries import MERGED, Body, CallStarted, Compacted, Interrupted, MessageAdded, Noted
 from retinue.sessions.repair import RESULT_LOST, close_interrupted_turn
+from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
-from tests.sessions.builders import answer, result, stamps, start, user
+from tests.sessions.builders import MAIN, TickingClock, answer, result, stamps, start, user
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +61,70 @@ async def test_a_call_that_was_begun_and_not_ended_is_told_once(tmp_path: Path) 
     assert isinstance(last, ToolResult)
     assert (last.call_id, last.is_error, last.text) == ("c2", True, RESULT_LOST)
     assert close_interrupted_turn(again, "again") is None
+
+
+R1, R2 = RunId("r1"), RunId("r2")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path, TickingClock())
+
+
+@pytest.mark.parametrize(
+    ("bodies", "state", "answers"),
+    [
+        ((), RunState.NOTHING, []),
+        ((MessageAdded(said("other"), R2),), RunState.NOTHING, []),
+        ((user("hi"),), RunState.OPEN, []),
+        ((user("hi"), answer("hello")), RunState.ANSWERED, ["hello"]),
+        ((user("look"), answer("I look", LOOK)), RunState.OPEN, ["I look"]),
+        ((user("look"), answer("", LOOK), result("c1"), answer("seen")), RunState.ANSWERED, ["", "seen"]),
+        (
+            (user("hi"), MessageAdded(answer("a summary").message, R1, Source.COMPACTION)),
+            RunState.OPEN,
+            [],
+        ),
+        (
+            (user("hi"), Noted(MERGED, {"runs": ["r1"], "into": "r2"}), MessageAdded(answer("both").message, R2)),
+            RunState.ANSWERED,
+            ["both"],
+        ),
+    ],
+)
+def test_the_state_of_a_run_is_read_from_its_session(
+    store: SessionStore, bodies: tuple[Body, ...], state: RunState, answers: list[str]
+) -> None:
+    transcript = store.open(MAIN)
+    for body in bodies:
+        transcript.append(body)
+    found = find_run(store, MAIN, R1)
+    assert (found.state, [each.text for each in found.answers]) == (state, answers)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "state"),
+    [
+        ((user("hi"),), RunState.ARCHIVED),
+        ((user("hi"), answer("hello")), RunState.ANSWERED),
+        ((MessageAdded(said("other"), R2),), RunState.NOTHING),
+    ],
+)
+def test_a_run_is_found_in_the_session_that_was_archived_before(
+    store: SessionStore, bodies: tuple[Body, ...], state: RunState
+) -> None:
+    transcript = store.open(MAIN)
+    for body in bodies:
+        transcript.append(body)
+    store.reset(MAIN)
+    assert find_run(store, MAIN, R1).state is state
+
+
+def test_a_run_is_found_although_its_beginning_was_compacted(store: SessionStore, tmp_path: Path) -> None:
+    transcript = store.open(MAIN)
+    for body in (user("hi"), answer("hello"), *(MessageAdded(said("x" * 50_000), R2) for _ in range(40))):
+        last = transcript.append(body)
+    transcript.append(Compacted("They greeted each other.", last.id, 1_000))
+    again = SessionStore(tmp_path, TickingClock())
+    assert again.open(MAIN).tree.path[0].parent is not None
+    assert find_run(again, MAIN, R1).state is RunState.ANSWERED

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from retinue.core.errors import StorageError
 from retinue.storage.files import Root, descriptors, openat
-from retinue.storage.files.descriptors import FOLDER, replace_file, sync_folder
+from retinue.storage.files.descriptors import FOLDER, find_disk_problem, replace_file, sync_folder
 from retinue.storage.files.file_info import read_entry
 from retinue.storage.files.openat import Links, Resolver, best_resolver, open_beneath
 
@@ -83,15 +85,16 @@ def test_an_error_of_another_kind_is_told_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_library_without_renameat2_checks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
-    descriptors._load_renameat2.cache_clear()
-    try:
-        with Root.open(tmp_path) as root:
+    with Root.open(tmp_path) as root:
+        root.write("before", b"")  # loads the other functions of the library
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+        descriptors._load_renameat2.cache_clear()
+        try:
             root.write("a", b"first", exclusive=True)
             with pytest.raises(StorageError, match="exists already"):
                 root.write("a", b"second", exclusive=True)
-    finally:
-        descriptors._load_renameat2.cache_clear()
+        finally:
+            descriptors._load_renameat2.cache_clear()
     assert (tmp_path / "a").read_bytes() == b"first"
 
 
@@ -150,3 +153,17 @@ def test_folders_of_which_some_are_there_are_completed(tmp_path: Path) -> None:
     with Root.open(tmp_path) as root:
         root.write("a/b/c", b"x")
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"x"
+
+
+def test_a_read_only_file_system_is_recognised_without_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert "mounted read-only" in str(find_disk_problem(tmp_path / "state.sqlite"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_at_its_size_limit_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state.sqlite").write_bytes(bytes(1_000))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_000, 1_000))
+    assert "file size limit" in str(find_disk_problem(tmp_path / "state.sqlite"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, 10**9))
+    assert find_disk_problem(tmp_path / "state.sqlite") is None
