@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.connection import Connection
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.transport import MAX_GATHERED_BYTES, GatheredWrites
-from retinue.wire.frames import ClientFacts
+from retinue.gateway.websocket import SocketEndpoint
+from retinue.wire.frames import ClientFacts, RequestFrame
 from retinue.wire.protocol import Scope
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +130,42 @@ async def test_closing_does_not_wait_for_more() -> None:
     assert await connection.has_news()
     assert take_all(connection) == ["last words"]
     assert not await connection.has_news()
+
+
+async def test_connections_take_turns_while_one_of_them_floods() -> None:
+    """Each connection has frames that arrived already; the order in which they are answered is counted."""
+    answered: list[str] = []
+
+    class Endpoint(SocketEndpoint):
+        def __init__(self) -> None:
+            """Serve no gateway: only the order of the requests is of interest."""
+
+        async def _answer(self, connection: Connection, request: RequestFrame) -> None:
+            answered.append(request.id)
+            connection.open_requests -= 1
+
+    async def read(name: str, count: int) -> None:
+        frames = iter([f'{{"type":"req","id":"{name}","method":"health","params":{{}}}}'] * count)
+
+        async def receive() -> dict[str, Any]:
+            text = next(frames, None)
+            return {"type": "websocket.disconnect"} if text is None else {"type": "websocket.receive", "text": text}
+
+        async def send(message: Any) -> None:
+            """Nothing is sent."""
+
+        socket = WebSocket({"type": "websocket"}, receive, send)
+        socket.client_state = WebSocketState.CONNECTED
+        connection = Connection(
+            name, Principal("t", "test", frozenset[Scope]()), ClientFacts(), EventHub("e"), lambda: None
+        )
+        async with anyio.create_task_group() as tasks:
+            with suppress(WebSocketDisconnect):
+                await Endpoint()._read_requests(connection, socket, tasks)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read, "flood", 50)
+        tasks.start_soon(read, "other", 3)
+    assert Counter(answered) == {"flood": 50, "other": 3}
+    last = len(answered) - answered[::-1].index("other")
+    assert last <= 2 * 3 + 2

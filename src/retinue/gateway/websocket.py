@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from json import dumps
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -187,6 +188,9 @@ class SocketEndpoint:
 
     async def _read_requests(self, connection: Connection, socket: WebSocket, tasks: TaskGroup) -> None:
         while True:
+            # Frames that have already arrived are returned without waiting. Connections take turns, one request each,
+            # so that a client that sends thousands at once does not delay the others.
+            await anyio.lowlevel.checkpoint()
             text = await _receive_text(socket)
             try:
                 _check_frame_size(text)
