@@ -15,6 +15,7 @@ from retinue.core.events import Notice, TurnStarted
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.core.messages import Text, Trust, UserMessage
 from retinue.dispatch.subagents import ChildState, SpawnOrder
+from retinue.runtime.turns.runner import MAX_RESUMES
 from retinue.sessions.entries import Compacted, MessageAdded
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
@@ -199,12 +200,15 @@ async def test_time_goes_on_while_no_process_runs(tmp_path: Path) -> None:
             assert "300 s ended while no process worked on it" in child.text
 
 
-async def test_a_child_whose_processes_keep_dying_is_interrupted(tmp_path: Path) -> None:
+async def test_a_child_whose_processes_keep_dying_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
     async with Gated() as model:
         async with serving(tmp_path, model) as scene:
             child = await scene.spawn(SpawnOrder("Work."))
             await scene.until(lambda: bool(model.tasks))
-        for _ in range(3):
+        for _ in range(MAX_RESUMES):
             async with serving(tmp_path, model) as scene:
                 model.requests.clear()
                 await take_up(scene)

@@ -19,7 +19,7 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind, enter_run
-from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, StopReason, ToolResult, Usage, UserMessage
 from retinue.dispatch.hook_points import (
     MESSAGE_RECEIVED,
     MESSAGE_SENDING,
@@ -388,7 +388,7 @@ def pause_after(deaths: int) -> float:
 
 
 def _count_resumes(path: Sequence[TranscriptEntry], run: RunId) -> _Resumes:
-    """Count the resumptions of a turn. Progress is an answer of the model or the result of a tool."""
+    """Count the resumptions of a turn. Progress is a complete answer of the model or the result of a tool."""
     total, without_progress, progressed = 0, 0, False
     added: set[str] = set()
     for entry in reversed(path):
@@ -400,8 +400,8 @@ def _count_resumes(path: Sequence[TranscriptEntry], run: RunId) -> _Resumes:
                 added.update(calls)  # Their results were added when the turn was resumed.
             case MessageAdded(ToolResult(call_id), of) if of == run:
                 progressed = progressed or call_id not in added
-            case MessageAdded(AssistantMessage(), of) if of == run:
-                progressed = True
+            case MessageAdded(AssistantMessage() as answer, of) if of == run:
+                progressed = progressed or answer.stop not in (StopReason.ABORTED, StopReason.ERROR)
     return _Resumes(total, without_progress)
 
 
