@@ -194,8 +194,9 @@ def test_the_embedded_model_answers_in_a_real_terminal(home: Path) -> None:
     with chat(home) as child:
         assert "local/smollm2-135m" in (child.before or "")
         assert "tiny model" in (child.before or "")
+        child.timeout = 300  # a real model that shares the processor with other tests
         child.sendline("What is the capital of France? Answer in one word.")
-        child.expect(PROMPT, timeout=180)
+        child.expect(PROMPT)
         say(child, "/status", "local/smollm2-135m")
         child.sendline("/quit")
         child.expect(pexpect.EOF)
