@@ -26,7 +26,7 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
-from retinue.gateway.methods.registry import load_methods
+from retinue.gateway.methods.table import all_methods
 from retinue.gateway.reload import Reloader
 from retinue.gateway.shutdown import DRAIN_SECONDS, ShutdownRequest, handling_signals
 from retinue.gateway.transport import (
@@ -165,7 +165,7 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
 async def _serve(
     gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest, hangup: asyncio.Event
 ) -> None:
-    app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, load_methods()))
+    app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, all_methods()))
     config = uvicorn.Config(
         app,
         http=HttpProtocol,

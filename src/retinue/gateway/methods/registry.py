@@ -1,10 +1,8 @@
-"""Methods and the functions that implement them, one module per noun."""
+"""Registering the functions that implement methods, and calling them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -12,15 +10,11 @@ from msgspec import Struct
 from retinue.gateway.errors import RequestRefused, read_json
 from retinue.gateway.gateway import Call
 from retinue.wire.frames import Method, Params, Wire
-from retinue.wire.methods import METHODS
 from retinue.wire.protocol import ErrorCode
 
 P = TypeVar("P", bound=Params)
 R = TypeVar("R", bound=Wire)
 Act = Callable[[Call, P], Awaitable[R]]
-
-NOUNS = ("system", "messages", "sessions", "agents", "approvals", "automation")
-"""The modules of this package that implement methods; a new noun is a file and an entry here."""
 
 
 class MethodBinding(Struct, frozen=True):
@@ -46,17 +40,6 @@ class MethodRegistry:
             return act
 
         return register
-
-
-@cache
-def load_methods() -> Mapping[str, MethodBinding]:
-    """All methods of the protocol with their implementations; raises `ValueError` if one is missing."""
-    found: dict[str, MethodBinding] = {}
-    for noun in NOUNS:
-        found |= import_module(f"{__package__}.{noun}").registry.bindings
-    if found.keys() != METHODS.keys():
-        raise ValueError(f"these methods are declared or implemented, but not both: {found.keys() ^ METHODS.keys()}")
-    return found
 
 
 async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: str, params: bytes) -> Wire:

@@ -12,13 +12,14 @@ from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, failure_response, json_response, principal_of
 from retinue.gateway.errors import explain_failure
 from retinue.gateway.gateway import Call, Gateway
-from retinue.gateway.methods.registry import call_method, load_methods
+from retinue.gateway.methods.registry import call_method
+from retinue.gateway.methods.table import all_methods
 from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
 
 async def call(gateway: Gateway, request: Request) -> Response:
-    methods, calls = load_methods(), gateway.state.metrics.calls
+    methods, calls = all_methods(), gateway.state.metrics.calls
     name: str = request.path_params["method"]
     if name in methods:
         admit(gateway, request, methods[name].method.scope)

@@ -1,0 +1,23 @@
+"""All methods of the protocol with their implementations; a new noun is a module and an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from retinue.gateway.methods import agents, approvals, automation, messages, sessions, system
+from retinue.gateway.methods.registry import MethodBinding
+from retinue.wire.methods import METHODS
+
+_NOUNS = (system, messages, sessions, agents, approvals, automation)
+
+
+@cache
+def all_methods() -> Mapping[str, MethodBinding]:
+    """Return the implementation of each method; raise `ValueError` if one is missing."""
+    found: dict[str, MethodBinding] = {}
+    for noun in _NOUNS:
+        found |= noun.registry.bindings
+    if found.keys() != METHODS.keys():
+        raise ValueError(f"these methods are declared or implemented, but not both: {found.keys() ^ METHODS.keys()}")
+    return found
