@@ -24,7 +24,7 @@ run: $(STAMP)  ## Start the assistant on its embedded defaults.
 
 # Three workers on two cores: tests also wait for disks and for processes they start.
 test: $(STAMP) system lint  ## Every check and every test.
-	$(BIN)/python -m pytest -n 3 --dist worksteal -p tests.branch_coverage
+	$(BIN)/python -m pytest -n 3 --dist worksteal -p tests.branch_coverage -p tests.repeat_failed
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
