@@ -19,6 +19,7 @@ from retinue.core.model import (
     ModelTextDelta,
     Price,
 )
+from retinue.providers.apis.openai_chat import OpenAIChat
 from retinue.providers.auth_profiles import Profile
 from retinue.providers.base import Endpoint, Provider
 from retinue.providers.credential_pool import AuthRules, CredentialPool
@@ -88,7 +89,7 @@ async def test_the_first_model_answers_and_its_cost_is_known(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("status", [401, 402, 429])
-async def test_a_refused_credential_is_rotated_once(tmp_path: Path, status: int) -> None:
+async def test_a_refused_credential_is_rotated(tmp_path: Path, status: int) -> None:
     stage = Stage(tmp_path, anthropic=(refuses(status), says("second key"))).with_keys(
         "anthropic:a", "anthropic:b", "anthropic:c"
     )
@@ -100,13 +101,56 @@ async def test_a_refused_credential_is_rotated_once(tmp_path: Path, status: int)
     assert cooling_down == ["anthropic:a"]
 
 
-async def test_after_one_rotation_the_next_model_is_asked(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, anthropic=(refuses(429), refuses(429), says("never")), openai=(says("gpt"),)).with_keys(
+async def test_rotation_tries_every_credential(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, anthropic=(refuses(401), refuses(429), says("third key")), openai=(says("gpt"),)).with_keys(
+        "anthropic:a", "anthropic:b", "anthropic:c", "openai:a"
+    )
+    assert (await finished(stage.stream(OPUS, GPT))).message.text == "third key"
+    assert stage.used("anthropic") == ["anthropic:a", "anthropic:b", "anthropic:c"]
+
+
+async def test_after_the_last_credential_the_next_model_is_asked(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, anthropic=(refuses(429), refuses(401), refuses(429)), openai=(says("gpt"),)).with_keys(
         "anthropic:a", "anthropic:b", "anthropic:c", "openai:a"
     )
     assert (await finished(stage.stream(OPUS, GPT))).message.text == "gpt"
     assert stage.notices == ["anthropic/opus cannot answer now (rate limit); openai/gpt answers instead."]
     assert stage.providers["openai"].requests[0].model == GPT
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (refuses(429, retry_after=20), "rate limit"),
+        (refuses(529), "overloaded"),
+        (refuses(500), "server error"),
+    ],
+)
+async def test_a_retry_is_shown_before_the_pause(tmp_path: Path, reply: Reply, why: str) -> None:
+    stage = Stage(tmp_path, anthropic=(reply, says("at last"))).with_keys("anthropic:a")
+    shown_before: list[int] = []
+
+    async def sleep(seconds: float) -> None:
+        shown_before.append(len(stage.notices))
+        await stage.sleep(seconds)
+
+    stage.failover = Failover(stage, stage.credentials, stage.describe, sleep)
+    assert (await finished(stage.stream(OPUS))).message.text == "at last"
+    assert shown_before == [1]
+    pause = f"{stage.naps[0]:g}"
+    assert stage.notices == [f"anthropic/opus does not answer ({why}); trying again in {pause} s (retry 1 of 5)."]
+
+
+async def test_a_retry_after_a_dns_error_is_shown(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, ollama=(says("unused"),))
+    endpoint = Endpoint("ollama", "ollama", "http://no-such-host.invalid/v1", plain, auth="none")
+    real = OpenAIChat(endpoint)
+    stage.providers["ollama"] = real  # type: ignore[assignment]
+    failure = await failed(stage.stream(MINE))
+    await real.aclose()
+    assert failure.reason is Failure.CONNECTION
+    assert len(stage.notices) == len(LONG_RETRY_DELAYS)
+    assert stage.notices[0] == "ollama/llama does not answer (no connection); trying again in 2.5 s (retry 1 of 5)."
 
 
 async def test_a_model_in_cooldown_is_skipped_and_comes_back(tmp_path: Path) -> None:

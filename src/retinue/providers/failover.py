@@ -34,10 +34,9 @@ from retinue.providers.credential_pool import CredentialPool
 from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]
-OnFallback = Callable[[str], Awaitable[None]]
-"""Notifies the person that another model answers."""
+OnNotice = Callable[[str], Awaitable[None]]
+"""Tells the person that a call is repeated, or that another model answers."""
 
-PROFILES_PER_MODEL = 2
 MAX_RETRY_AFTER_SECONDS = 60.0
 CHARS_PER_TOKEN = 6
 """More than any text has on average: an answer with more characters per token of the window is cut off."""
@@ -109,7 +108,12 @@ class _RequestProgress(Struct):
     """The progress of one request."""
 
     failures: list[tuple[str, ModelFailed]] = field(default_factory=list)
+    on_notice: OnNotice | None = None
     text_shown: bool = False
+
+    async def notify(self, text: str) -> None:
+        if self.on_notice:
+            await self.on_notice(text)
 
 
 class Failover:
@@ -139,14 +143,14 @@ class Failover:
         self,
         request: ModelRequest,
         chain: Sequence[ModelRef],
-        on_fallback: OnFallback | None = None,
+        on_notice: OnNotice | None = None,
         failures: list[tuple[str, ModelFailed]] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Stream from the first model that answers, with the contract of `Provider.stream`.
 
         Every failed attempt is added to `failures`, by its name.
         """
-        progress = _RequestProgress([] if failures is None else failures)
+        progress = _RequestProgress([] if failures is None else failures, on_notice)
         models = list(dict.fromkeys(chain)) or [request.model]
         attempts = self._plan(models, progress)
         asked: ModelRef | None = None
@@ -154,8 +158,8 @@ class Failover:
         for position, attempt in enumerate(attempts):
             if attempt.ref in blocked:
                 continue
-            if on_fallback and attempt.ref != (asked or models[0]):
-                await on_fallback(self._redact(_fallback_notice(asked or models[0], attempt.ref, progress)))
+            if attempt.ref != (asked or models[0]):
+                await progress.notify(self._redact(_fallback_notice(asked or models[0], attempt.ref, progress)))
             asked = attempt.ref
             ending: ModelFailed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
@@ -208,7 +212,7 @@ class Failover:
             cooldowns = [
                 (self._credentials.cooldown_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles
             ]
-            ready += [attempt for until, attempt in cooldowns if until is None][:PROFILES_PER_MODEL]
+            ready += [attempt for until, attempt in cooldowns if until is None]
             cooling_down += [(until, attempt) for until, attempt in cooldowns if until is not None]
         if not ready and cooling_down:
             return [min(cooling_down, key=lambda pair: pair[0])[1]]
@@ -220,7 +224,7 @@ class Failover:
         """Try one model with one credential, with retries while the failure is temporary."""
         info = self._describe(attempt.ref)
         fitted = adapt_request(apply_options(request, self._tuning(attempt.ref)), info)
-        for delay in (*retries.delays, None):
+        for repeated, delay in enumerate((*retries.delays, None), start=1):
             failure: ModelFailed | None = None
             room = info.window * CHARS_PER_TOKEN
             async with _closing(await self._open(attempt, fitted)) as events:
@@ -248,6 +252,8 @@ class Failover:
                 self._record_failure(attempt, failure, progress)
                 yield failure
                 return
+            notice = _retry_notice(attempt.ref, failure, pause, f"{repeated} of {len(retries.delays)}")
+            await progress.notify(self._redact(notice))
             await self._sleep(pause)
 
     async def _open(self, attempt: Attempt, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -280,6 +286,10 @@ async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIte
     finally:
         if isinstance(events, AsyncGenerator):
             await events.aclose()
+
+
+def _retry_notice(ref: ModelRef, failure: ModelFailed, pause: float, number: str) -> str:
+    return f"{ref} does not answer ({_WORDS[failure.reason]}); trying again in {pause:.3g} s (retry {number})."
 
 
 def _fallback_notice(before: ModelRef, now: ModelRef, progress: _RequestProgress) -> str:

@@ -128,11 +128,11 @@ def make_loop_parts(
     parts, rights = steering.parts, steering.rights
     chain = parts.access.chain(plan.choice)
 
-    async def on_fallback(text: str) -> None:
+    async def on_notice(text: str) -> None:
         await emit(Notice(text))
 
     return LoopParts(
-        stream=lambda request: parts.access.stream(request, chain, on_fallback),
+        stream=lambda request: parts.access.stream(request, chain, on_notice),
         calls=CallEnvironment(
             {tool.name: tool for tool in plan.tools},
             context,
