@@ -20,7 +20,7 @@ from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, said
 from retinue.core.model import ModelEvent, ModelRef, ModelRequest
 from retinue.dispatch.inbox import Inbox
-from retinue.providers.failover import OnFallback
+from retinue.providers.failover import OnNotice
 from retinue.runtime.home import load_home
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.open import open_runtime
@@ -96,10 +96,10 @@ async def _warm(paths: HomePaths, messages: int) -> tuple[float, float]:
         stream = partial(STREAM, parts.access)
 
         async def timed(
-            request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
+            request: ModelRequest, chain: tuple[ModelRef, ...], on_notice: OnNotice
         ) -> AsyncGenerator[ModelEvent, None]:
             nonlocal waited
-            events = stream(request, chain, on_fallback)
+            events = stream(request, chain, on_notice)
             while True:
                 began = time.perf_counter()
                 try:

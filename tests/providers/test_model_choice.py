@@ -18,6 +18,7 @@ from retinue.providers.model_choice import (
     list_served_models,
     resolve_ref,
 )
+from retinue.providers.settings import ModelSettings, ModelsSettings, ProviderSettings
 from retinue.testing.modelserver import ModelServer
 
 ALIASES = known_aliases({"Fast": "groq/openai/gpt-oss-120b"}, ["anthropic"])
@@ -118,3 +119,43 @@ async def test_servers_that_are_not_there_or_say_nonsense_are_nobody(tmp_path: P
         assert await discover(tmp_path, servers=empty) is None
     gone = LocalServers(ollama_url=url, llamacpp_url=url)
     assert await discover(tmp_path, servers=gone) is None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("provider", "path"), [("llamacpp", "/v1"), ("ollama", ""), ("lab", "/v1/")])
+async def test_a_configured_server_without_a_model_uses_the_servers_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str, path: str
+) -> None:
+    monkeypatch.setattr("retinue.providers.model_choice.CONFIGURED_PROBE_SECONDS", 60)
+    async with ModelServer(models=("served", "other")) as server:
+        models = ModelsSettings(providers={provider: ProviderSettings(base_url=server.url + path)})
+        found = await discover_model(None, {}, {"OPENAI_API_KEY": "a"}, tmp_path, servers=NOBODY, models=models)
+    assert found is not None
+    assert found.ref == ModelRef(provider, "served")
+    assert f"models.providers.{provider}" in found.because
+
+
+@pytest.mark.anyio
+async def test_the_first_listed_model_of_a_configured_server_is_used_without_asking_it(tmp_path: Path) -> None:
+    lab = ProviderSettings(
+        base_url="http://127.0.0.1:1/v1", api="anthropic-messages", models=[ModelSettings(id="mine")]
+    )
+    models = ModelsSettings(providers={"lab": lab})
+    found = await discover_model(None, {}, {}, tmp_path, servers=NOBODY, models=models)
+    assert found is not None
+    assert found.ref == ModelRef("lab", "mine")
+
+
+@pytest.mark.anyio
+async def test_a_configured_server_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    async with ModelServer() as server:
+        url = server.url
+    providers = {
+        "llamacpp": ProviderSettings(base_url=f"{url}/v1"),
+        "mine": ProviderSettings(base_url=url, api="anthropic-messages"),
+        "openai": ProviderSettings(base_url=f"{url}/v1"),
+    }
+    models = ModelsSettings(providers=providers)
+    found = await discover_model(None, {}, {"GROQ_API_KEY": "a"}, tmp_path, servers=NOBODY, models=models)
+    assert found is not None
+    assert found.ref.provider == "groq"

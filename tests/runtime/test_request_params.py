@@ -106,3 +106,17 @@ async def test_an_answer_that_is_not_to_be_streamed_is_shown_at_once(tmp_path: P
         (reply,) = await stage.ask("hello")
         spoken = [event.text for event in stage.events if isinstance(event, TextDelta)]
     assert spoken == [reply.text] == ["An answer that would come in many pieces."]
+
+
+@pytest.mark.parametrize(("params", "sent"), [({}, 700), ({"maxTokens": 300}, 300), ({"maxTokens": 900}, 700)])
+async def test_the_configured_output_limit_of_a_model_is_sent_to_a_compatible_server(
+    tmp_path: Path, params: dict[str, Any], sent: int
+) -> None:
+    config = agents(defaults=params, models={}, own={}) | {
+        "models": {
+            "providers": {"test": {"models": [{"id": "test-model", "contextWindow": 100_000, "maxTokens": 700}]}}
+        }
+    }
+    async with staged(tmp_path, says("Hi."), config=config) as stage:
+        await stage.ask("hello")
+        assert stage.server.model_requests[-1].json["max_tokens"] == sent

@@ -145,6 +145,11 @@ class ModelCatalog:
         configured = self._configured(ref)
         return configured.name if configured and configured.name else str(ref)
 
+    def configured_limit(self, ref: ModelRef) -> int | None:
+        """Return the configured maximum of output tokens; None if the provider's own applies."""
+        configured = self._configured(ref)
+        return configured.max_tokens if configured else None
+
     def _configured(self, ref: ModelRef) -> ModelSettings | None:
         settings = settings_of(self._settings, ref.provider)
         return next((model for model in settings.models if model.id == ref.model), None) if settings else None

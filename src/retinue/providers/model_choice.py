@@ -1,6 +1,7 @@
 """Model selection: resolves the names that people write, and selects a default model.
 
-Without a configured model or a key, it asks the model servers on this machine (Ollama, llama.cpp) for their models.
+Without a configured model, it asks the configured model servers for their models; without those and without a key, the
+servers on this machine (Ollama, llama.cpp).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from retinue.core.errors import ModelError, UsageError
 from retinue.core.model import ModelRef
 from retinue.providers.base import Timeouts
 from retinue.providers.local.gguf import list_model_files
+from retinue.providers.settings import ModelsSettings, ProviderSettings
 from retinue.providers.vendors import (
     BUILT_IN_ALIASES,
     LLAMACPP_URL,
@@ -27,6 +29,8 @@ from retinue.providers.vendors import (
 )
 
 PROBE_SECONDS = 0.2
+CONFIGURED_PROBE_SECONDS = 5.0
+"""A configured server may be on another machine."""
 
 Probe = Callable[[str], Awaitable[tuple[str, ...] | None]]
 """Returns the model names of the server at an address; None if no such server answers."""
@@ -54,8 +58,11 @@ async def list_ollama_models(base_url: str, seconds: float = PROBE_SECONDS) -> t
 
 async def list_served_models(base_url: str, seconds: float = PROBE_SECONDS) -> tuple[str, ...] | None:
     """Return the models of any OpenAI-compatible server."""
-    answer = await _get(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/models", seconds)
-    return _names(answer, "data", "id")
+    return await _list_models(f"{base_url.rstrip('/').removesuffix('/v1')}/v1", seconds)
+
+
+async def _list_models(base_url: str, seconds: float) -> tuple[str, ...] | None:
+    return _names(await _get(f"{base_url}/models", seconds), "data", "id")
 
 
 async def _get(url: str, seconds: float) -> Any:
@@ -129,17 +136,46 @@ async def discover_model(
     *,
     servers: LocalServers | None = None,
     with_credentials: Iterable[str] = (),
+    models: ModelsSettings | None = None,
 ) -> ChosenModel | None:
-    """Select the model: the configured one, else one with an available key, else one on this machine.
+    """Select the model: the configured one, else one of a configured server, of an available key, of this machine.
 
     None if there is none. `with_credentials` are the providers that have a stored credential.
     """
     if configured:
         return ChosenModel(resolve_ref(configured, aliases), "it is configured")
+    by_configured_server = await _by_configured_server(models or ModelsSettings())
+    if by_configured_server:
+        return by_configured_server
     by_key = _by_key(environment, with_credentials)
     if by_key:
         return by_key
     return await _by_server(servers or LocalServers()) or _by_file(models_dir)
+
+
+async def _by_configured_server(models: ModelsSettings) -> ChosenModel | None:
+    """Return the first model of a configured server that is not a vendor's."""
+    for name, settings in models.providers.items():
+        vendor = find_vendor(name)
+        if settings.base_url is None or (vendor is not None and vendor.variables):
+            continue
+        provider = canonical_provider(name)
+        named = [model.id for model in settings.models]
+        found = named or await _ask_server(settings.api or (vendor.api if vendor else None), settings)
+        if found:
+            because = f"models.providers.{name} {'lists' if named else 'serves'} it"
+            return ChosenModel(ModelRef(provider, found[0]), because, base_url=settings.base_url)
+    return None
+
+
+async def _ask_server(api: str | None, settings: ProviderSettings) -> tuple[str, ...] | None:
+    base_url = (settings.base_url or "").rstrip("/")
+    match api:
+        case "ollama":
+            return await list_ollama_models(base_url, CONFIGURED_PROBE_SECONDS)
+        case None | "openai-completions" | "openai-responses":
+            return await _list_models(base_url, CONFIGURED_PROBE_SECONDS)
+    return None
 
 
 def _by_key(environment: Mapping[str, str], with_credentials: Iterable[str]) -> ChosenModel | None:

@@ -16,7 +16,7 @@ from retinue.core.messages import AssistantMessage, said
 from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelFinished, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.adapt_request import RequestOptions
 from retinue.providers.credential_pool import AuthRules, CredentialPool
-from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback, Sleep
+from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnNotice, Sleep
 from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.registry import Providers
 from retinue.providers.vendors import find_vendor
@@ -70,6 +70,7 @@ class ModelAccess(Struct, eq=False):
                 self.home.paths.models,
                 servers=self.servers,
                 with_credentials=self._providers_at_hand(),
+                models=self.home.config.models,
             )
         return self._found
 
@@ -114,14 +115,14 @@ class ModelAccess(Struct, eq=False):
         return tuple(map(self.resolve, (utility.primary, *utility.fallbacks))) if utility.primary else ()
 
     def stream(
-        self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
+        self, request: ModelRequest, chain: tuple[ModelRef, ...], on_notice: OnNotice
     ) -> AsyncGenerator[ModelEvent, None]:
         """Answer with the first model of the chain that works."""
         redactor = self.home.redactor
         failover = Failover(
             self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning, redact=redactor.redact
         )
-        return failover.stream(without_secrets(request, redactor), chain, on_fallback)
+        return failover.stream(without_secrets(request, redactor), chain, on_notice)
 
     def tuning(self, ref: ModelRef) -> RequestOptions:
         """Return the configured request options of a model."""
@@ -130,7 +131,7 @@ class ModelAccess(Struct, eq=False):
         return RequestOptions(
             params.temperature,
             params.top_p,
-            params.max_tokens,
+            params.max_tokens or self.providers.catalog.configured_limit(ref),
             CacheRetention(params.cache_retention) if params.cache_retention else None,
             entry is None or entry.streaming,
         )
@@ -200,7 +201,7 @@ async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
         await access.providers.aclose()
 
 
-async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
+async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_notice: OnNotice) -> Trial:
     """Call the models of a chain as a turn would, but without its retries."""
     clock = access.home.clock
     failover = Failover(
@@ -217,7 +218,7 @@ async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallba
     failures: list[tuple[str, ModelFailed]] = []
     answer: AssistantMessage | None = None
     started = clock.monotonic()
-    async with aclosing(failover.stream(request, chain, on_fallback, failures)) as events:
+    async with aclosing(failover.stream(request, chain, on_notice, failures)) as events:
         async for event in events:
             if isinstance(event, ModelFinished):
                 answer = event.message
