@@ -14,13 +14,15 @@ from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
 from retinue.structs.decode import DecodeError, decode
-from retinue.testing.replies import says
+from retinue.testing.replies import calls, says
 from retinue.toolkit.sessions import (
     CallingSession,
+    SessionsHistoryArguments,
     SessionsSendArguments,
     SpawnArguments,
     SubagentsArguments,
 )
+from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, Follower, Gated, rows, serving
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +64,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
                 with pytest.raises(UsageError, match="You may not reach"):
                     await access.history(ASKER, key.text, 5)
                 with pytest.raises(UsageError, match="You may not reach"):
-                    await access.send(ASKER, SessionsSendArguments(session=key.text, message="psst"))
+                    await access.send(ASKER, SessionsSendArguments(session_key=key.text, message="psst"))
 
 
 async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_pat
         await scene.say("Hi.", IDEAS)
         assert not (await access.history(ASKER, "ideas", 5)).foreign
         careful = CallingSession(MAIN, owner=True, tainted=True)
-        answer = await access.send(careful, SessionsSendArguments(session="ideas", message="A page says so."))
+        answer = await access.send(careful, SessionsSendArguments(session_key="ideas", message="A page says so."))
         assert answer.foreign
         last = scene.runtime.agent(DEFAULT_AGENT).store.open(IDEAS).messages[-2]
         assert isinstance(last, UserMessage)
@@ -156,7 +158,22 @@ async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tm
     model.answer = staticmethod(lambda text: says("REPLY_SKIP"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
         told = await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).send(
-            ASKER, SessionsSendArguments(session="ideas", message="Thanks.")
+            ASKER, SessionsSendArguments(session_key="ideas", message="Thanks.")
         )
         assert isinstance(told.facts, dict)
         assert (told.facts["status"], told.facts["answer"]) == ("silent", None)
+
+
+@pytest.mark.parametrize("name", ["sessionKey", "session_key", "session"])
+def test_a_session_is_named_by_its_key(name: str) -> None:
+    assert decode(SessionsHistoryArguments, {name: "ideas"}).session_key == "ideas"
+    assert decode(SessionsSendArguments, {name: "ideas", "message": "Hi."}).session_key == "ideas"
+
+
+async def test_a_model_of_an_unknown_provider_is_answered_with_the_known_ones(stage: Stage) -> None:
+    stage.server.push(calls("session_status", model="nope/x"), says("There is no such model."))
+    (answer,) = await stage.ask("Use nope/x.")
+    assert answer.text == "There is no such model."
+    result = str(stage.server.model_requests[1].json["messages"][-1])
+    assert "There is no provider 'nope'. Known: " in result
+    assert "test" in result

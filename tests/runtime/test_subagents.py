@@ -148,7 +148,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         assert [row["key"] for row in rows(await access.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
             access.history(asker, "ideas", 5),
-            access.send(asker, SessionsSendArguments(session="ideas", message="psst")),
+            access.send(asker, SessionsSendArguments(session_key="ideas", message="psst")),
         ):
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
@@ -157,7 +157,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
             await access.manage_subagents(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
-        answer = (await access.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
+        answer = (await access.send(asker, SessionsSendArguments(session_key="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
         assert any(

@@ -64,7 +64,7 @@ class SessionServices(Protocol):
     async def set_model(self, session: SessionKey, model: str | None) -> str:
         """Set a session's model by reference or alias (None: the default); return its full name.
 
-        Raise `UsageError` with the valid names.
+        Raise `UsageError` with the valid names, or `ConfigError` if there is no such provider.
         """
         ...
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
-from retinue.core.errors import ToolFailed, UsageError
+from retinue.core.errors import ConfigError, ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Trust
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
@@ -29,7 +29,7 @@ def make_status_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
         lines: list[str] = []
         if arguments.model is not None:
             wanted = arguments.model.strip()
-            with reported_to_model(UsageError):
+            with reported_to_model(UsageError, ConfigError):
                 model = await services.set_model(context.session, None if wanted.lower() in ("default", "") else wanted)
             lines.append(f"Model set to {model}.")
         status = await services.status(context.session)
@@ -148,12 +148,12 @@ class SessionsListArguments(Arguments):
 
 
 class SessionsHistoryArguments(Arguments):
-    session: str
+    session_key: str = argument(other_names=("session",))
     limit: int = argument(20, gt=0, le=200)
 
 
 class SessionsSendArguments(Arguments):
-    session: str
+    session_key: str = argument(other_names=("session",))
     message: str
     timeout_seconds: int = argument(30, ge=0, le=600, description="how long to wait for the answer; 0 is not at all")
 
@@ -208,7 +208,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         return await output(access().sessions(caller_of(context), arguments.limit))
 
     async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
-        return await output(access().history(caller_of(context), arguments.session, arguments.limit))
+        return await output(access().history(caller_of(context), arguments.session_key, arguments.limit))
 
     async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
         return await output(access().send(caller_of(context), arguments))

@@ -180,11 +180,7 @@ class AgentWorkspace(Struct, frozen=True):
 
     def identity(self) -> AgentIdentity:
         """Return the identity of the agent: from the configuration, else from IDENTITY.md."""
-        written = read_identity(self.root)
-        configured = self.settings.identity
-        chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
-        chosen["name"] = configured.name or self.settings.name or written.name
-        return AgentIdentity(**chosen, problem=written.problem)
+        return _merge_identity(self.settings, read_identity(self.root))
 
     def close(self) -> None:
         for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
@@ -233,6 +229,23 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         outside=None if stays_in_workspace(home, settings) else Root.open(Path("/"), closed=closed),
         trusted=trusted,
     )
+
+
+def identity_of(home: Home, agent: AgentId) -> AgentIdentity:
+    """Return the identity of an agent whose workspace is not open and may not exist."""
+    settings = home.config.agents.resolve(agent)
+    try:
+        with Root.open(locate_workspace(home, agent)) as root:
+            return _merge_identity(settings, read_identity(root))
+    except StorageError:
+        return _merge_identity(settings, AgentIdentity())
+
+
+def _merge_identity(settings: AgentSettings, written: AgentIdentity) -> AgentIdentity:
+    configured = settings.identity
+    chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
+    chosen["name"] = configured.name or settings.name or written.name
+    return AgentIdentity(**chosen, problem=written.problem)
 
 
 def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:

@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound, Source
-from retinue.core.errors import UsageError, WorkspaceError
+from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey, parse_agent_id
 from retinue.core.messages import AssistantMessage, UserMessage, text_of
 from retinue.dispatch.silence import REPLY_SKIP
 from retinue.dispatch.subagents import Child, SpawnOrder, SubagentStore, describe_child
+from retinue.runtime.agents.workspace import identity_of
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.runtime.turns.sessions import Sessions
@@ -102,7 +103,7 @@ class HomeSessionTools(Struct, frozen=True):
         return ToolAnswer({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
     async def send(self, caller: CallingSession, arguments: SessionsSendArguments) -> ToolAnswer:
-        key = self._reachable(caller.session, arguments.session)
+        key = self._reachable(caller.session, arguments.session_key)
         if key == caller.session:
             raise UsageError("That is this session. Put it into your answer.")
         dispatcher = (await self._open_subagents()).dispatcher
@@ -142,12 +143,7 @@ class HomeSessionTools(Struct, frozen=True):
         )
 
     def _name_of(self, agent: AgentId) -> str:
-        """Return the name of an agent; one that was never opened has only its configured name."""
-        try:
-            known = self._sessions.agent(agent, seed=False).workspace.identity().name
-        except WorkspaceError:
-            known = self._sessions.home.config.agents.resolve(agent).name
-        return known or agent
+        return identity_of(self._sessions.home, agent).name or agent
 
     def _reachable(self, mine: SessionKey, text: str) -> SessionKey:
         key = SessionKey.parse(text, default_agent=mine.agent)
