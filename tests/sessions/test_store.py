@@ -20,9 +20,11 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
+    FLUSHED,
     Body,
     Compacted,
     ModelChanged,
+    Noted,
     SettingChanged,
     ThinkingChanged,
 )
@@ -106,6 +108,7 @@ def test_a_session_is_what_its_transcript_adds_up_to(store: SessionStore) -> Non
     transcript.append(SettingChanged("label", "Family"))
     transcript.append(SettingChanged("verbose", "on"))
     transcript.append(SettingChanged("verbose", None))
+    flushed = transcript.append(Noted(FLUSHED, {"compactions": 0}))
     transcript.append(Compacted("S", spoken.id, 9))
     transcript.append(user("tick", Source.HEARTBEAT))
     last = transcript.append(answer("ok", usage=Usage(1, 1, 0, 0, 0.5)))
@@ -125,9 +128,21 @@ def test_a_session_is_what_its_transcript_adds_up_to(store: SessionStore) -> Non
         context_tokens=2,
         messages=4,
         compactions=1,
+        flushed_at=flushed.timestamp,
+        flushed_in=0,
         size=transcript.path.stat().st_size,
     )
     assert (found.label, found.verbose, found.reasoning, found.chat_type) == ("Family", None, None, "group")
+
+
+def test_the_index_holds_the_last_memory_flush_under_the_names_of_openclaw(store: SessionStore, tmp_path: Path) -> None:
+    flushed = store.open(MAIN).append(Noted(FLUSHED, {"compactions": 3}))
+    found = store.find(MAIN)
+    (row,) = json.loads(index_of(store)).values()
+    assert row["memoryFlushAt"] == flushed.timestamp.timestamp() * 1000
+    assert row["memoryFlushCompactionCount"] == 3
+    assert {"compactionCount", "inputTokens", "outputTokens", "totalTokens", "contextTokens"} <= set(row)
+    assert make_store(tmp_path, "o").find(MAIN) == found
 
 
 def test_the_last_used_session_comes_first(store: SessionStore) -> None:

@@ -94,7 +94,7 @@ def _last_model(store: SessionStore, session: Session) -> str | None:
 def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
     """Format a session as a row; its model is the selected one, otherwise the most recent."""
     usage = session.usage
-    return {
+    row = {
         "key": str(session.key),
         "sessionId": session.id,
         "agent": session.key.agent,
@@ -114,6 +114,9 @@ def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
         "updatedAt": session.updated_at.isoformat(),
         "model": str(session.model) if session.model else answered,
     }
+    if session.flushed_at:
+        row |= {"memoryFlushAt": session.flushed_at.isoformat(), "memoryFlushCompactionCount": session.flushed_in}
+    return row
 
 
 def _format_rows(rows: list[dict[str, Any]]) -> str:

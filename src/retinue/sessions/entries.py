@@ -78,6 +78,8 @@ class Noted(Struct, frozen=True):
 
 MERGED = "retinue:merged"
 """The kind of `Noted` for messages that were answered in the turn of another one: their `runs`, and `into` which."""
+FLUSHED = "retinue:memory-flush"
+"""The kind of `Noted` for notes that were written to the diary; `compactions` is how many there were before."""
 UNANSWERED = "retinue:unanswered"
 """The kind of `Noted` for a message that no model saw, with its `text` and `why`."""
 

@@ -74,6 +74,8 @@ class _Row(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     context_tokens: int
     message_count: int
     compaction_count: int
+    memory_flush_at: int | None = None
+    memory_flush_compaction_count: int | None = None
     size: int
 
 
@@ -202,7 +204,7 @@ def _checksum(key: str, row: str) -> str:
 
 
 def _make_row(session: Session) -> _Row:
-    usage, model, heard = session.usage, session.model, session.last_interaction_at
+    usage, model, heard, flushed = session.usage, session.model, session.last_interaction_at, session.flushed_at
     return _Row(
         session_id=session.id,
         agent_id=session.key.agent,
@@ -226,6 +228,8 @@ def _make_row(session: Session) -> _Row:
         context_tokens=session.context_tokens,
         message_count=session.messages,
         compaction_count=session.compactions,
+        memory_flush_at=_milliseconds(flushed) if flushed else None,
+        memory_flush_compaction_count=session.flushed_in,
         size=session.size,
     )
 
@@ -249,6 +253,8 @@ def _decode_row(key: str, data: Mapping[str, Any]) -> Session:
             context_tokens=row.context_tokens,
             messages=row.message_count,
             compactions=row.compaction_count,
+            flushed_at=parse_time(row.memory_flush_at) if row.memory_flush_at is not None else None,
+            flushed_in=row.memory_flush_compaction_count,
             parent=row.parent_session,
             size=row.size,
         )

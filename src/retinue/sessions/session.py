@@ -13,6 +13,7 @@ from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
+    FLUSHED,
     Body,
     CallStarted,
     Compacted,
@@ -40,7 +41,8 @@ WORKS_IN = "worksIn"
 class Session(Struct, frozen=True):
     """The summary of a transcript; `size` is the number of bytes summarised.
 
-    `last_interaction_at` is the time of the last message of a person; scheduled turns do not count.
+    `last_interaction_at` is the time of the last message of a person; scheduled turns do not count. `flushed_at` is
+    when notes were last written before a compaction, and `flushed_in` the number of compactions before that.
     """
 
     key: SessionKey
@@ -55,6 +57,8 @@ class Session(Struct, frozen=True):
     context_tokens: int = 0
     messages: int = 0
     compactions: int = 0
+    flushed_at: datetime | None = None
+    flushed_in: int | None = None
     parent: str | None = None
     size: int = 0
 
@@ -106,6 +110,13 @@ def apply_entry(session: Session, entry: TranscriptEntry) -> Session:
             return replace(session, settings=others if value is None else (*others, (name, value)))
         case Compacted():
             return replace(session, compactions=session.compactions + 1, context_tokens=0)
+        case Noted(kind, data) if kind == FLUSHED:
+            flushed_in = data.get("compactions")
+            return replace(
+                session,
+                flushed_at=entry.timestamp,
+                flushed_in=flushed_in if isinstance(flushed_in, int) else session.compactions,
+            )
         case Noted() | CallStarted() | Interrupted() | Unknown():
             return session
     assert_never(body)

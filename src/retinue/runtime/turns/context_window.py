@@ -31,12 +31,11 @@ from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelReques
 from retinue.dispatch.silence import is_silent
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.turns.plan import TurnContext, local_time
-from retinue.sessions.entries import MessageAdded, Noted
+from retinue.sessions.entries import FLUSHED, MessageAdded, Noted
 from retinue.storage.provenance import lines_of
 
 log = logging.getLogger(__name__)
 
-FLUSHED = "retinue:memory-flush"
 COMPACTED_AT = "retinue:compacted-at"
 FLUSH_PROMPT = (
     "[Not from a person] The older part of this conversation will soon be replaced by a summary. Write down, as short "
