@@ -64,3 +64,17 @@ def test_only_those_who_are_named_share_the_main_session(
 ) -> None:
     found = retinue("agents", "route", "--channel", "http", "--peer", peer, "--json").data
     assert (found["sessionKey"], found["owner"], found["refused"] is not None) == (session, owner, refused)
+
+
+def test_agents_are_listed_with_the_facts_of_their_identity_file(retinue: RunCommand, home: Path) -> None:
+    for workspace, text in {
+        "workspace": "---\nname: Ada\nemoji: 🦉\ncreature: owl\nvibe: calm\ntheme: dusk\navatar: face.png\n---\n",
+        "workspace-work": "- **Name:** Bob\n- **Emoji:** 🦫\n",
+    }.items():
+        (home / workspace).mkdir()
+        (home / workspace / "IDENTITY.md").write_text(text)
+    main, work = retinue("agents", "list", "--json").data
+    facts = ("name", "emoji", "creature", "vibe", "theme", "avatar")
+    assert [main[fact] for fact in facts] == ["Ada", "🦉", "owl", "calm", "dusk", "face.png"]
+    assert [work[fact] for fact in facts] == ["Clerk", "🦫", None, None, None, None]
+    assert "🦉 Ada" in retinue("agents", "list").out

@@ -28,19 +28,25 @@ def agents() -> None:
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
     """List the agents."""
-    from retinue.runtime.agents.workspace import locate_workspace
+    from retinue.runtime.agents.workspace import identity_of, locate_workspace
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
     config = home.config
-    rows = []
+    rows: list[dict[str, Any]] = []
     for agent in config.agents.ids:
         settings = config.agents.resolve(agent)
+        identity = identity_of(home, agent)
         rows.append(
             {
                 "id": agent,
                 "default": settings.is_default,
-                "name": settings.identity.name or settings.name,
+                "name": identity.name,
+                "emoji": identity.emoji,
+                "creature": identity.creature,
+                "vibe": identity.vibe,
+                "theme": identity.theme,
+                "avatar": identity.avatar,
                 "model": settings.model.primary,
                 "workspace": str(locate_workspace(home, agent)),
                 "bindings": sum(binding.agent_id.strip().lower() == agent for binding in config.bindings),
@@ -52,13 +58,14 @@ def list_agents(invocation: Invocation) -> None:
             [
                 (
                     f"{'*' if row['default'] else ' '} {row['id']}",
-                    row["name"] or "",
+                    " ".join(filter(None, (row["emoji"], row["name"]))),
+                    row["creature"] or "",
                     row["model"] or "",
                     row["bindings"],
                 )
                 for row in rows
             ],
-            header=("  agent", "name", "model", "bindings"),
+            header=("  agent", "name", "character", "model", "bindings"),
         ),
     )
 

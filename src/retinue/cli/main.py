@@ -34,6 +34,7 @@ COMMANDS = {
     "skills": ("retinue.cli.skills:skills", "List skills and explain why one is disabled."),
     "memory": ("retinue.cli.memory:memory", "Index, search and read an agent's notes."),
     "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and prune sessions."),
+    "usage": ("retinue.cli.usage:usage", "Sum up the tokens and costs of model calls."),
     "subagents": ("retinue.cli.agents:subagents", "List, show and cancel sub-agents."),
     "heartbeat": (
         "retinue.cli.automation:heartbeat",

@@ -6,9 +6,9 @@ The records are derived from the transcripts, so the folder can be deleted and i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, assert_never
 
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
@@ -60,6 +60,25 @@ def group_usage(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) 
         name = by(record)
         sums[name] = sums.get(name, Usage()) + record.usage
     return sums
+
+
+UsageGrouping = Literal["day", "model", "source", "session", "agent"]
+
+
+def group_of(record: UsageRecord, by: UsageGrouping, zone: tzinfo) -> str:
+    """Return the name of the group of a record; days are those of the time zone."""
+    match by:
+        case "day":
+            return f"{record.at.astimezone(zone):%Y-%m-%d}"
+        case "model":
+            return record.model
+        case "source":
+            return record.source.value
+        case "session":
+            return record.session
+        case "agent":
+            return record.session.split(":")[1] if record.session.startswith("agent:") else record.session
+    assert_never(by)
 
 
 def append_usage(folder: Path, records: Iterable[UsageRecord]) -> None:

@@ -13,7 +13,7 @@ from retinue.wire.protocol import Scope
 
 
 class AgentRow(Wire, frozen=True):
-    """An agent."""
+    """An agent, with the facts of its IDENTITY.md."""
 
     id: str
     name: str
@@ -21,6 +21,10 @@ class AgentRow(Wire, frozen=True):
     is_default: bool
     workspace: str
     model: str | None
+    creature: str | None = None
+    vibe: str | None = None
+    theme: str | None = None
+    avatar: str | None = None
 
 
 class AgentList(Wire, frozen=True):

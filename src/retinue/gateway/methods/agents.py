@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,13 @@ from msgspec import convert
 from retinue.context.prompt.inputs import PromptMode
 from retinue.context.prompt.report import report_prompt
 from retinue.core.codec import to_plain
-from retinue.core.errors import UsageError, WorkspaceError
+from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.runtime.agents.workspace import locate_workspace
-from retinue.sessions.usage import UsageRecord, group_usage, sum_usage
+from retinue.runtime.agents.prompting import time_zone
+from retinue.runtime.agents.workspace import identity_of, locate_workspace
+from retinue.sessions.usage import group_of, group_usage, sum_usage
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
 
@@ -32,14 +32,21 @@ async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
     rows = []
     for agent in home.config.agents.ids:
         settings = home.config.agents.resolve(agent)
-        try:
-            identity = call.runtime.agent(agent, seed=False).workspace.identity()
-            name, emoji = identity.name, identity.emoji
-        except WorkspaceError:
-            name, emoji = settings.name, None
-        workspace = str(locate_workspace(home, agent))
-        row = wire.AgentRow(agent, name or agent, emoji or "", settings.is_default, workspace, settings.model.primary)
-        rows.append(row)
+        identity = identity_of(home, agent)
+        rows.append(
+            wire.AgentRow(
+                id=agent,
+                name=identity.name or agent,
+                emoji=identity.emoji or "",
+                is_default=settings.is_default,
+                workspace=str(locate_workspace(home, agent)),
+                model=settings.model.primary,
+                creature=identity.creature,
+                vibe=identity.vibe,
+                theme=identity.theme,
+                avatar=identity.avatar,
+            )
+        )
     return wire.AgentList(rows)
 
 
@@ -98,15 +105,6 @@ async def memory_status(call: Call, params: wire.OfAgent) -> wire.MemoryStatus:
     )
 
 
-_GROUPS: dict[str, Callable[[UsageRecord], str]] = {
-    "day": lambda record: f"{record.at:%Y-%m-%d}",
-    "model": lambda record: record.model,
-    "source": lambda record: record.source.value,
-    "session": lambda record: record.session,
-    "agent": lambda record: record.session.split(":")[1] if record.session.startswith("agent:") else record.session,
-}
-
-
 @registry.implements(wire.MODELS_LIST)
 async def list_models(call: Call, params: wire.OfAgent) -> wire.ModelList:
     access = call.runtime.model_access(call.runtime.home.agent_id(params.agent))
@@ -133,7 +131,9 @@ async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     since = home.clock.now() - timedelta(days=params.days)
     records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
-    return wire.UsageSums(sum_usage(records), dict(group_usage(records, _GROUPS[params.by])))
+    zone = time_zone(home)
+    groups = group_usage(records, lambda record: group_of(record, params.by, zone))
+    return wire.UsageSums(sum_usage(records), groups)
 
 
 @registry.implements(wire.PROMPT_SHOW)

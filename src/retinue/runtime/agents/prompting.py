@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -272,6 +273,14 @@ def display_secret(home: Home) -> str:
 def default_timezone(home: Home) -> str:
     """Return the time zone of times without one: the configured one, else the machine's, else UTC."""
     return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
+
+
+def time_zone(home: Home) -> ZoneInfo:
+    """Return the time zone of times without one; UTC if there is no zone of its name."""
+    try:
+        return ZoneInfo(default_timezone(home))
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
 
 
 def machine_timezone(home: Home) -> str:
