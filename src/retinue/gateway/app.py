@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,8 +28,9 @@ from retinue.wire.protocol import HTTP_STATUS, MAX_FRAME_BYTES, SOCKET_PATH, Err
 
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 TOO_LARGE = f"The request is too large: {MAX_BODY_BYTES:,} bytes are allowed. Send less text or smaller pictures."
-MAX_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
+MAX_DISCARDED_BYTES = 128 * MAX_BODY_BYTES
 DISCARD_SECONDS = 10.0
+SLOW_BODY = "The body was not sent in time (gateway.http.bodyTimeoutMs). Send it faster, or send less."
 OPENAI_PATHS = ("/v1/", "/tools/")
 """Paths whose errors have OpenAI's format."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -106,7 +111,7 @@ class RequestGuard:
             response.headers.update(SECURITY_HEADERS)
             if not is_socket:
                 if refusal.code is ErrorCode.TOO_LARGE:
-                    await _discard_body(scope, receive)
+                    send = _before_end(send, partial(_discard_body, scope, receive))
                 await response(scope, receive, send)
                 return
             socket = WebSocket(scope, receive, send)
@@ -122,10 +127,17 @@ class RequestGuard:
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
+        complete = False
+        deadline = anyio.current_time() + self._gateway.auth.settings.http.body_timeout_ms / 1000
 
         async def receive_within_limit() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, complete
+            # After the body, the server waits here for the client to disconnect, which has no limit.
+            with anyio.CancelScope(deadline=math.inf if complete else deadline) as limit:
+                message = await receive()
+            if limit.cancelled_caught:
+                raise RequestRefused(ErrorCode.TIMED_OUT, SLOW_BODY)
+            complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > MAX_BODY_BYTES:
                 if message.get("more_body", False):
@@ -141,6 +153,20 @@ class RequestGuard:
             await send(message)
 
         await self._http(scope, receive_within_limit, send_with_headers)
+
+
+def _before_end(send: Send, act: Callable[[], Awaitable[None]]) -> Send:
+    """A `send` that calls `act` when the whole response was sent, and before the connection is closed."""
+
+    async def send_and_act(message: Message) -> None:
+        if message["type"] != "http.response.body" or message.get("more_body", False):
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        await act()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_and_act
 
 
 async def _discard_body(scope: Scope, receive: Receive) -> None:

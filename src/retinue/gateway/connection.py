@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -134,6 +135,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Connection] = {}
+        self._waits: dict[object, tuple[Principal, Callable[[], object]]] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -148,11 +150,29 @@ class Connections:
         connection.leave()
         self._by_id.pop(connection.id, None)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a client is connected, or an HTTP request waits."""
+        return bool(self._by_id or self._waits)
+
+    @contextmanager
+    def waiting(self, principal: Principal, end: Callable[[], object]) -> Iterator[None]:
+        """An HTTP request that waits in this block; `end` is called if the access of its sender ends."""
+        identity = object()
+        self._waits[identity] = principal, end
+        try:
+            yield
+        finally:
+            del self._waits[identity]
+
     def close_if(self, condition: Callable[[Principal], bool], reason: str) -> None:
-        """Close the connections whose access has ended."""
+        """Close the connections, and end the requests that wait, whose access has ended."""
         for connection in self:
             if condition(connection.principal):
                 connection.close(CloseCode.REVOKED, reason)
+        for principal, end in tuple(self._waits.values()):
+            if condition(principal):
+                end()
 
     def can_approve(self) -> bool:
         """Whether a client is connected that may decide on approval requests."""

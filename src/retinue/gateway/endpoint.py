@@ -116,7 +116,7 @@ def json_response(value: Wire, status: int = 200, headers: dict[str, str] | None
 def failure_headers(failure: Failure) -> dict[str, str]:
     """The headers of a response that reports an error."""
     headers = {"WWW-Authenticate": "Bearer"} if failure.code is ErrorCode.UNAUTHENTICATED else {}
-    if failure.code is ErrorCode.TOO_LARGE:
+    if failure.code in (ErrorCode.TOO_LARGE, ErrorCode.TIMED_OUT):
         headers["Connection"] = "close"  # otherwise the server would read the rest of the body
     if failure.retry_after_ms is not None:
         headers["Retry-After"] = str(-(-failure.retry_after_ms // 1000))

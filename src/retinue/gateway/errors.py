@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+REVOKED_WHILE_WAITING = "The token was revoked while the request waited."
+
 _CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
     (DispatcherClosed, ErrorCode.SHUTTING_DOWN),
     (MessageTooLarge, ErrorCode.TOO_LARGE),

@@ -69,14 +69,15 @@ KEPT_DAYS = 30
 class _Server(uvicorn.Server):
     """A server that does not handle signals, and sleeps until `end` is called."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, header_seconds: float) -> None:
         super().__init__(config)
+        self._header_seconds = header_seconds
         self._ended = anyio.Event()
         self._acceptors: list[ConnectionAcceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         def make_protocol() -> HttpProtocol:
-            return HttpProtocol(self.config, self.server_state, self.lifespan.state)
+            return HttpProtocol(self.config, self.server_state, self.lifespan.state, self._header_seconds)
 
         await self.lifespan.startup()
         self.servers = []
@@ -182,7 +183,7 @@ async def _serve(
         ws_ping_timeout=TICK_SECONDS,
         ws_per_message_deflate=False,
     )
-    server = _Server(config)
+    server = _Server(config, gateway.auth.settings.http.header_timeout_ms / 1000)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_reload_on_hangup, gateway, hangup)
         served = anyio.Event()
@@ -300,7 +301,7 @@ async def _watch(gateway: Gateway) -> None:
         try:
             check_clock()
             check_clock = gateway.background.clock_jumps.check
-            if gateway.connections:
+            if gateway.connections.is_used:
                 _close_revoked(gateway)
             await gateway.reloader.apply_if_changed()
         except RetinueError as error:

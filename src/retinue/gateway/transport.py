@@ -12,15 +12,20 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import h11
+from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 from websockets.http11 import Request
 from websockets.protocol import State
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.gateway.auth.request_source import is_loopback
-from retinue.wire.protocol import MAX_FRAME_BYTES, CloseCode
+from retinue.wire import codec
+from retinue.wire.frames import Failure
+from retinue.wire.protocol import MAX_FRAME_BYTES, CloseCode, ErrorCode
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,12 @@ FIRST_ACCEPT_PAUSE, MAX_ACCEPT_PAUSE = 0.05, 1.0
 RESERVED_DESCRIPTORS = 32
 """Descriptors that connections leave to the database, the log, models and tools."""
 MAX_GATHERED_BYTES = 64 * 1024
+SLOW_HEADERS = Failure.of(ErrorCode.TIMED_OUT, "The headers were not sent in time (gateway.http.headerTimeoutMs).")
+_SLOW_HEADERS_BODY = f'{{"error":{codec.encode(SLOW_HEADERS)}}}'.encode()
+_SLOW_HEADERS_RESPONSE = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_SLOW_HEADERS_BODY), _SLOW_HEADERS_BODY)
+)
 TAILNET = ipaddress.ip_network("100.64.0.0/10")
 TAILNET_NAME_SERVER = "100.100.100.100"
 
@@ -207,24 +218,43 @@ def _check_free_descriptors() -> None:
 
 
 class HttpProtocol(H11Protocol):
-    """HTTP with an idle limit from the start: a connection that does not send a whole request in time is closed."""
+    """HTTP with an idle limit from the start, and a limit on the time from the first byte of a request to its body.
+
+    The second limit does not start again with each byte, so that a client cannot hold a connection by sending its
+    headers slowly.
+    """
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], header_seconds: float
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._header_seconds = header_seconds
+        self._header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheredWrites(transport, self.loop))
-        self._arm()
+        self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if getattr(self, "cycle", None) is None and self.transport.get_protocol() is self:
-            self._arm()
+        if self.conn.their_state is not h11.IDLE or self.transport.get_protocol() is not self:
+            self._stop_header_timer()
+        elif self._header_timer is None and not self.transport.is_closing():
+            self._header_timer = self.loop.call_later(self._header_seconds, self._refuse_slow_headers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unset_keepalive_if_required()
+        self._stop_header_timer()
         super().connection_lost(exc)
 
-    def _arm(self) -> None:
-        if self.timeout_keep_alive_task is None and not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _refuse_slow_headers(self) -> None:
+        self.transport.write(_SLOW_HEADERS_RESPONSE)
+        self.transport.close()
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):

@@ -58,6 +58,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
+    TIMED_OUT = "timed_out"
     TOO_LARGE = "too_large"
     RATE_LIMITED = "rate_limited"
     BUSY = "busy"
@@ -66,7 +67,7 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"
 
 
-RETRYABLE = frozenset({ErrorCode.RATE_LIMITED, ErrorCode.BUSY, ErrorCode.SHUTTING_DOWN})
+RETRYABLE = frozenset({ErrorCode.TIMED_OUT, ErrorCode.RATE_LIMITED, ErrorCode.BUSY, ErrorCode.SHUTTING_DOWN})
 
 HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
@@ -74,6 +75,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CONFLICT: 409,
+    ErrorCode.TIMED_OUT: 408,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.BUSY: 503,

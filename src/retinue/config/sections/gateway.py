@@ -110,6 +110,10 @@ class HttpSettings(Settings):
 
     endpoints: HttpEndpoints = key(HttpEndpoints)
     """OpenAI-compatible endpoints."""
+    header_timeout_ms: int = key(15_000, ge=1)
+    """How long a client may take to send the headers of a request, in milliseconds."""
+    body_timeout_ms: int = key(120_000, ge=1)
+    """How long a client may take to send the body of a request, in milliseconds."""
 
 
 class ReloadSettings(Settings):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
+
 from retinue.core.envelope import Inbound
 from retinue.core.keys import RunId
 from retinue.core.messages import Image
 from retinue.dispatch.commands.command import parse_command
 from retinue.gateway.auth.authenticator import Principal
-from retinue.gateway.errors import RequestRefused
+from retinue.gateway.errors import REVOKED_WHILE_WAITING, RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.wire import messages as wire
@@ -79,7 +81,10 @@ async def send(call: Call, params: wire.Say) -> wire.Acknowledged:
 
 @registry.implements(wire.AGENT_WAIT)
 async def wait(call: Call, params: wire.Wait) -> wire.Waited:
-    outbound = await call.gateway.runtime.dispatcher.wait(RunId(params.run_id), params.timeout_ms / 1000)
+    with anyio.CancelScope() as waiting, call.gateway.connections.waiting(call.principal, waiting.cancel):
+        outbound = await call.gateway.runtime.dispatcher.wait(RunId(params.run_id), params.timeout_ms / 1000)
+    if waiting.cancelled_caught:
+        raise RequestRefused(ErrorCode.UNAUTHENTICATED, REVOKED_WHILE_WAITING)
     return wire.Waited(outbound)
 
 

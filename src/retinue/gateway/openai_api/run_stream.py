@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -16,7 +17,8 @@ from retinue.core.envelope import Outbound
 from retinue.core.events import MessageFinished, TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import StopReason
-from retinue.gateway.errors import RequestRefused
+from retinue.gateway.auth.authenticator import Principal
+from retinue.gateway.errors import REVOKED_WHILE_WAITING, RequestRefused
 from retinue.gateway.gateway import Gateway
 from retinue.wire import codec
 from retinue.wire.frames import TurnPayload
@@ -37,6 +39,7 @@ class FrameBuffer:
         self.run = RunId("")
         self.frames: deque[str] = deque()
         self.too_slow = False
+        self.revoked = False
         self.news = anyio.Event()
         self._size = 0
 
@@ -48,6 +51,12 @@ class FrameBuffer:
         if not self.too_slow:
             self.frames.append(frame)
             self._size += len(frame)
+        self.news.set()
+
+    def revoke(self) -> None:
+        """End the request that reads the events, because its token is not valid any more."""
+        self.revoked = True
+        self.frames.clear()
         self.news.set()
 
     def take(self) -> str | None:
@@ -69,16 +78,18 @@ class RunResult(Struct, frozen=True):
 class RunStream:
     """A run that a request waits for. The creator must call `leave`; the turn continues after that."""
 
-    def __init__(self, gateway: Gateway, session: SessionKey) -> None:
+    def __init__(self, gateway: Gateway, session: SessionKey, principal: Principal) -> None:
         self.session = session
         self.run = RunId("")
         self._gateway = gateway
         self._buffer = FrameBuffer()
+        self._following = ExitStack()
+        self._following.enter_context(gateway.connections.waiting(principal, self._buffer.revoke))
 
     @classmethod
-    def begin(cls, gateway: Gateway, session: SessionKey) -> RunStream:
+    def begin(cls, gateway: Gateway, session: SessionKey, principal: Principal) -> RunStream:
         """Follow a session from now on; call it before the message is submitted."""
-        stream = cls(gateway, session)
+        stream = cls(gateway, session, principal)
         gateway.hub.join(stream._buffer, session.text, None, None)
         return stream
 
@@ -87,12 +98,15 @@ class RunStream:
         self.run = self._buffer.run = run
 
     def leave(self) -> None:
+        self._following.close()
         self._gateway.hub.leave(self._buffer, self.session.text)
 
     async def events(self, every: int = KEEP_ALIVE_POLLS) -> AsyncIterator[TurnEvent | Outbound | None]:
         """The events of the turn, None now and then while there are none, and finally the outcome of the message."""
         quiet = 0
         while True:
+            if self._buffer.revoked:
+                raise RequestRefused(ErrorCode.UNAUTHENTICATED, REVOKED_WHILE_WAITING)
             if self._buffer.too_slow:
                 raise RequestRefused(
                     ErrorCode.FAILED, "The client read too slowly. The session's history has the answer."

@@ -89,7 +89,7 @@ async def submit(
         results=step.results,
         own_turn=_read_header(request, QUEUE_HEADER) != BY_SESSION,
     )
-    stream = RunStream.begin(gateway, session.key)
+    stream = RunStream.begin(gateway, session.key, call.principal)
     try:
         _start_session(gateway, session, step, conversation)
         accepted = await gateway.runtime.dispatcher.submit(inbound, token)
