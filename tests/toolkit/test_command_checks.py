@@ -110,6 +110,24 @@ async def test_a_repository_that_lacks_objects_fetches_none(
     assert not (folder / "sprung").exists()
 
 
+async def test_an_alias_never_stands_in_for_a_transport(run: Tool[Any], context: ToolContext, trap: Path) -> None:
+    folder = context.root.path
+    blob = in_repository(folder, ("rev-parse", "HEAD:a.txt"))
+    (folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for name, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", "foo::anything"),
+        ("protocol.foo.allow", "always"),
+        ("alias.remote-foo", f"!{trap}"),
+    ):
+        in_repository(folder, ("config", name, value))
+    for command in ("git show HEAD:a.txt", "git log -p", "git show HEAD:a.txt | head -n 1", "nice git diff HEAD"):
+        await call(run, context, command=command)
+    assert not (folder / "sprung").exists()
+
+
 async def test_a_submodule_is_not_entered(run: Tool[Any], context: ToolContext, trap: Path) -> None:
     folder = context.root.path
     inner = folder / "inner"

@@ -19,6 +19,7 @@ from retinue.core.errors import ToolFailed
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.analysis import AnalysedCommand
 from retinue.tools.shell.decision import AllowReason, Segment
+from retinue.tools.shell.safe_commands import GIT_VARIABLES
 from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -138,4 +139,8 @@ def _locate(argv: Argv, ground: AllowReason | None, folders: ProgramFolders) -> 
         if path is None:
             return None
         words += (path, *layer[1:])
-    return tuple(words)
+    if ground is not AllowReason.READ_ONLY or layers[-1][0] != "git":
+        return tuple(words)
+    # variables, because settings of the repository override those of the command line for a transport of another name
+    env = folders.find("env", ground)
+    return None if env is None else (env, *GIT_VARIABLES, *words)

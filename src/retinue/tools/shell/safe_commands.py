@@ -155,6 +155,10 @@ _GIT_SETTINGS = (
 )
 
 
+GIT_VARIABLES = ("GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0")
+"""Assignments that disable every transport. An alias `remote-NAME` of the repository could be the program of one."""
+
+
 _ENDS = ArgumentSpec(
     flags("-q -v"),
     (("-n", COUNT), ("-c", COUNT), ("--lines", COUNT), ("--bytes", COUNT)),
