@@ -285,7 +285,7 @@ async def test_asking_is_done_even_for_what_is_harmless_and_for_process(stage: S
         stage.server.push(calls("exec", command="ls"), calls("process", action="list"), says("ok"))
         await runtime.say(Inbound("look", GROUP, channel="telegram", owner=True), stage.emit, refuse)
     assert [request.tool for request in asked] == ["exec", "process"]
-    assert "elevated" in asked[1].detail
+    assert "elevated" in asked[1].explanation[0]
 
 
 async def test_a_guests_message_does_not_join_the_owners_turn(stage: Stage) -> None:

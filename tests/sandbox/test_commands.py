@@ -71,7 +71,7 @@ async def test_the_environment_inside_is_the_sandboxes_own(bench: Bench) -> None
     assert names["MINE"] == "1"
     assert "/outside" not in told
     assert "SKILL_KEY" not in names
-    assert "SKILL_KEY" not in bench.asked[0].detail
+    assert not any("SKILL_KEY" in line for line in bench.asked[0].explanation)
 
 
 async def test_a_command_starts_in_the_folder_it_was_given(bench: Bench) -> None:
@@ -131,8 +131,7 @@ async def test_shown_folders_are_read_only(bench: Bench, tmp_path: Path) -> None
 async def test_whoever_is_asked_reads_which_sandbox_it_is(bench: Bench) -> None:
     await bench.run("touch made")
     [request] = bench.asked
-    assert request.title == "Run a command in the agent-main sandbox"
-    assert "Sandbox: agent-main, the workspace writable, no network." in request.detail.splitlines()
+    assert request.title == "Run a command in the sandbox agent-main, the workspace writable, no network"
 
 
 async def test_elevated_commands_are_unconfined_and_say_so(bench: Bench) -> None:
@@ -299,7 +298,7 @@ async def test_a_session_kept_to_a_folder_sees_no_more_of_the_workspace(bench: B
     assert not (bench.workspace / "team" / "made").exists()
     assert ("new" in wrote.splitlines()) is (access == "rw")
     assert deeper == str(part)
-    assert "restricted to team/part" in bench.asked[0].detail
+    assert "restricted to team/part" in bench.asked[0].title
 
 
 async def test_without_access_a_session_kept_to_a_folder_sees_its_stand_in_alone(bench: Bench) -> None:

@@ -24,6 +24,7 @@ from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
 from retinue.toolkit.processes.tools import exec_tool, process_tool
 from retinue.toolkit.settings import ExecSettings
+from retinue.tools.approvals.view import question_lines
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from tests.toolkit.conftest import Person, SteppedClock, call, failure, text_of
 
@@ -131,13 +132,14 @@ async def test_the_person_sees_exactly_what_would_run(run: Tool[Any], attended: 
     [request] = person.asked
     assert (request.tool, request.may_remember) == ("exec", False)
     assert "unconfined" in request.title
-    assert request.detail == (
-        f"Folder: {attended.root.path}/sub\n"
-        "Asked because it cannot be analysed: it contains the character U+202E.\n"
-        "Variable: GREETING=hi⟨U+001B⟩\n"
-        "\n"
-        "echo ⟨U+202E⟩evil⟨U+200B⟩ > x\ncat x"
-    )
+    assert request.detail == "echo ⟨U+202E⟩evil⟨U+200B⟩ > x\ncat x"
+    assert question_lines(request)[1:6] == [
+        "    echo ⟨U+202E⟩evil⟨U+200B⟩ > x",
+        "    cat x",
+        f"  · Folder: {attended.root.path}/sub",
+        "  · Asked because it cannot be analysed: it contains the character U+202E.",
+        "  · Variable: GREETING=hi⟨U+001B⟩",
+    ]
     assert (attended.root.path / "sub/x").exists()
 
 
@@ -186,7 +188,7 @@ async def test_variables_make_even_a_harmless_command_a_question(
     run: Tool[Any], attended: ToolContext, person: Person
 ) -> None:
     await call(run, attended, command="pwd", env={"X": "1"})
-    assert "it sets variables" in person.asked[0].detail
+    assert "Asked because it sets variables." in person.asked[0].explanation
 
 
 @pytest.mark.parametrize("workdir", ["..", "/etc", "link", "missing", "file"])
@@ -512,8 +514,8 @@ async def test_whoever_agrees_reads_that_more_will_be_typed(
     await call(run, attended, command="cat > x", background=True)
     await call(run, attended, command="cat > x")
     typed, closed = person.asked
-    assert "write to its input" in typed.detail
-    assert "write to its input" not in closed.detail
+    assert "Input: the agent can write to its input while it runs." in typed.explanation
+    assert not any(line.startswith("Input:") for line in closed.explanation)
     assert typed.binding != closed.binding
 
 

@@ -17,12 +17,12 @@ REQUEST = ApprovalRequest(
     id="7kqm",
     tool="exec",
     title="Run a command on this machine, unconfined",
-    detail="Folder: /home/anna\nVariable: A=1\n\ngit push origin main",
+    detail="git push origin main",
     agent=DEFAULT_AGENT,
     session=SessionKey.parse("agent:main:main"),
     remember=(("git", "push", "origin", "main"),),
     binding="b",
-    explanation=("git reaches the network",),
+    explanation=("Folder: /home/anna", "Variable: A=1", "git reaches the network"),
 )
 WAITING = Approval(REQUEST, "1-a", NOW - timedelta(minutes=1), NOW + timedelta(minutes=29))
 
@@ -30,10 +30,9 @@ WAITING = Approval(REQUEST, "1-a", NOW - timedelta(minutes=1), NOW + timedelta(m
 def test_title_text_folder_variables_explanation_and_pattern_are_all_there() -> None:
     assert question_lines(REQUEST) == [
         "Run a command on this machine, unconfined",
-        "  Folder: /home/anna",
-        "  Variable: A=1",
-        "  ",
-        "  git push origin main",
+        "    git push origin main",
+        "  · Folder: /home/anna",
+        "  · Variable: A=1",
         "  · git reaches the network",
         "  Always allowing it would store: git push origin main",
     ]
@@ -56,7 +55,7 @@ def test_nothing_that_a_terminal_would_hide_stays_hidden(hidden: str) -> None:
 def test_a_long_text_is_shown_whole() -> None:
     detail = "\n".join(f"{number} {'x' * 500}" for number in range(2_000))
     shown = question_lines(replace(REQUEST, detail=detail, explanation=(), remember=()))
-    assert [line[2:] for line in shown[1:]] == detail.split("\n")
+    assert [line[4:] for line in shown[1:]] == detail.split("\n")
 
 
 def test_always_is_offered_only_where_it_can_be_stored() -> None:

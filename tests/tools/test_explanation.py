@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.tools.shell.analysis import analyse
-from retinue.tools.shell.explanation import MAX_FILES, explain_command
+from retinue.tools.shell.explanation import MAX_FILES, describe_risk, explain_command
 from tests.stopwatch import at_most
 
 
@@ -46,4 +46,5 @@ def test_long_lists_are_cut_and_hidden_characters_shown() -> None:
 
 def test_no_text_makes_explaining_it_long() -> None:
     with at_most(20):
-        assert len(lines(f"echo $x {'a-' * 49_000}")) == 1
+        assert len(lines(f"echo $x {'a-' * 49_000}")) == 2
+        assert describe_risk("curl " * 20_000)

@@ -24,7 +24,7 @@ from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, To
 from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
-from retinue.tools.shell.explanation import show_exactly
+from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 
@@ -168,9 +168,10 @@ async def _ask_approval(call: ToolCall, decision: ToolDecision, context: ToolCon
         id=call.id,
         tool=call.name,
         title=f"Use the tool {call.name}",
-        detail=f"Asked because {decision.because}.\n\n{show_exactly(arguments)}",
+        detail=show_compactly(arguments),
         agent=context.agent,
         session=context.session,
+        explanation=(f"Asked because {decision.because}.",),
     )
     answer = await context.ask(request)
     if not answer.allowed:

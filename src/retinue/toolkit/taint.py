@@ -15,6 +15,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.messages import Trust
 from retinue.storage.files import Root
 from retinue.storage.provenance import added_lines, lines_of
+from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.tool import ToolContext
 
 TAINTED_REASON = "the conversation contains untrusted text, which may have suggested it"
@@ -24,8 +25,15 @@ async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str,
     """Ask for approval if the request is tainted; raises `ToolFailed` if it is not given."""
     if not context.is_wary:
         return
-    detail = f"Asked because {TAINTED_REASON}.\n\n{json.dumps(facts, ensure_ascii=True, indent=2)}"
-    request = ApprovalRequest(context.call_id or context.run, tool, title, detail, context.agent, context.session)
+    request = ApprovalRequest(
+        context.call_id or context.run,
+        tool,
+        title,
+        show_compactly(json.dumps(facts, ensure_ascii=True, indent=2)),
+        context.agent,
+        context.session,
+        explanation=(f"Asked because {TAINTED_REASON}.",),
+    )
     answer = await context.ask(request)
     if not answer.allowed:
         raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")

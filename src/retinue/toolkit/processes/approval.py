@@ -41,7 +41,7 @@ from retinue.tools.shell.decision import (
     decide_command,
     find_text_problem,
 )
-from retinue.tools.shell.explanation import explain_command, show_exactly, show_on_one_line
+from retinue.tools.shell.explanation import describe_risk, explain_command, show_compactly, show_on_one_line
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -175,15 +175,17 @@ async def _ask_approval(
     question = ApprovalRequest(
         id=new_id(),
         tool="exec",
-        title=f"Run a command in the {request.confinement} sandbox"
-        if request.confinement
-        else "Run a command on this machine, unconfined",
-        detail=_detail(request, context, decision.because),
+        title=_title(request),
+        detail=show_compactly(request.draft.text),
         agent=context.agent,
         session=context.session,
         remember=tuple(pattern.words for pattern in patterns),
         binding=compute_binding(launch, request.folder, scripts),
-        explanation=(*explain_command(reading, request.draft.text), *_script_warnings(scripts, patterns)),
+        explanation=(
+            *_facts(request, context, decision.because),
+            *explain_command(reading, request.draft.text),
+            *_script_warnings(scripts, patterns),
+        ),
     )
     answer = await context.ask(question)
     _check_answer(answer, decision, context, rule_store)
@@ -208,16 +210,21 @@ def _check_answer(
         raise ToolFailed(f"The command was not run: {answer.because}. (It needs approval because {decision.because}.)")
 
 
-def _detail(request: LaunchRequest, context: ToolContext, because: str) -> str:
-    lines = [f"Folder: {request.shown_folder}", f"Asked because {because}."]
+def _title(request: LaunchRequest) -> str:
+    """Return what is needed and the risk, on one line."""
     if request.draft.enclosure is not None:
-        lines.insert(1, f"Sandbox: {request.draft.enclosure.confinement.describe()}.")
-    lines += [f"Variable: {name}={value}" for name, value in request.variables.items()]
+        return f"Run a command in the sandbox {request.draft.enclosure.confinement.describe()}"
+    return f"Run a command on this machine, unconfined: {describe_risk(request.draft.text)}"
+
+
+def _facts(request: LaunchRequest, context: ToolContext, because: str) -> Iterator[str]:
+    yield f"Folder: {request.shown_folder}"
+    yield f"Asked because {because}."
+    yield from (f"Variable: {name}={value}" for name, value in request.variables.items())
     if request.draft.takes_input:
-        lines.append("Input: the agent can write to its input while it runs.")
+        yield "Input: the agent can write to its input while it runs."
     if context.environment and request.confinement is None:
-        lines.append(f"Variables of skills: {', '.join(sorted(context.environment))}")
-    return "\n".join([*map(show_on_one_line, lines), "", show_exactly(request.draft.text)])
+        yield f"Variables of skills: {', '.join(sorted(context.environment))}"
 
 
 def _script_warnings(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iterator[str]:

@@ -313,6 +313,7 @@ class ApprovalBroker:
             "tool": request.tool,
             "title": request.title,
             "detail": request.detail,
+            "explanation": list(request.explanation),
             "binding": request.binding,
             "state": approval.state.value,
         }

@@ -9,7 +9,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.settings import format_duration
 from retinue.tools.approvals.broker import format_outcome
 from retinue.tools.approvals.store import Approval
-from retinue.tools.shell.explanation import show_exactly, show_on_one_line
+from retinue.tools.shell.explanation import show_compactly, show_on_one_line
 
 _VERDICT_TEXT = {
     Verdict.ALLOW_ONCE: "Allowed once",
@@ -19,9 +19,12 @@ _VERDICT_TEXT = {
 
 
 def question_lines(request: ApprovalRequest) -> list[str]:
-    """Return the lines of a request: the title, the exact text, explanations, and what "always" would store."""
+    """Return the lines of a request: the title, the exact text, explanations, and what "always" would store.
+
+    The text is indented further than everything else, so that none of its lines can pass for an explanation.
+    """
     lines = [show_on_one_line(request.title)]
-    lines += [f"  {line}" for line in show_exactly(request.detail).split("\n")]
+    lines += [f"    {line}" for line in show_compactly(request.detail).split("\n")]
     lines += [f"  · {show_on_one_line(line)}" for line in request.explanation]
     if request.remember:
         patterns = "; ".join(" ".join(map(show_on_one_line, words)) for words in request.remember)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
+
+from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
@@ -11,6 +14,8 @@ from retinue.tools.shell.argument_spec import flags
 from retinue.tools.shell.wrappers import innermost, program_name
 
 MAX_FILES = 12
+MAX_SHORT_LINES, MAX_SHORT_CHARS = 20, 2_000
+_MAX_SEARCHED = 20_000
 
 _READS = flags("cat head tail less more grep egrep fgrep rg wc sort uniq cut diff cmp comm stat file md5sum sha256sum")
 _READS |= flags("xxd hexdump od strings ls du tree jq yq sed awk nl tac rev base64")
@@ -41,7 +46,37 @@ def explain_command(reading: AnalysedCommand | NotAnalysable, text: str) -> tupl
             online = dict.fromkeys(program_name(argv) for argv in commands if _is_online(argv))
             lines += [f"Network: {', '.join(online)}"] if online else []
     lines += [f"Address: {show_exactly(address)}" for address in addresses[:MAX_FILES]]
+    if text.count("\n") >= MAX_SHORT_LINES or len(text) > MAX_SHORT_CHARS:
+        lines.append(f"Length: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters; read it to its end")
     return tuple(lines)
+
+
+class _Risk(Struct, frozen=True):
+    """A danger that a person should read first; `pattern` is searched for in the text of a command."""
+
+    pattern: re.Pattern[str]
+    because: str
+
+
+_START = r"(?:^|[;&|(\n`]|\$\()\s*(?:sudo\s+(?:-\S+\s+)*)?"
+_RISKS = (
+    _Risk(
+        re.compile(
+            r"\b(?:curl|wget|fetch)\b[^;&]{0,400}?\|\s*(?:sudo\s+)?(?:env\s+)?\S*(?:sh|python[0-9.]*|perl|ruby|node)\b"
+        ),
+        "it runs code that it downloads",
+    ),
+    _Risk(re.compile(rf"{_START}(?:sudo|doas|su|pkexec)\b|\bsudo\b"), "it can run as administrator"),
+    _Risk(re.compile(rf"{_START}(?:mkfs\S*|shred|dd|wipefs)\b"), "it can overwrite a whole disk"),
+    _Risk(re.compile(rf"{_START}(?:rm|rmdir|unlink|truncate)\b|\s-delete\b"), "it deletes files"),
+    _Risk(re.compile(rf"{_START}git\s+push\b|{_START}(?:scp|sftp|rsync)\b"), "it can send files to another computer"),
+)
+
+
+def describe_risk(text: str) -> str:
+    """Return the greatest known danger of a command outside the sandbox, as a clause."""
+    found = next((risk.because for risk in _RISKS if risk.pattern.search(text[:_MAX_SEARCHED])), None)
+    return found or "it can read and change your files and use the network"
 
 
 def _list_names(label: str, commands: list[Argv], pick: Callable[[Argv], Iterator[str]]) -> Iterator[str]:
@@ -96,6 +131,29 @@ def show_exactly(text: str) -> str:
     Line breaks stay. Control, bidirectional, zero-width and unusual space characters become escapes such as ⟨U+202E⟩.
     """
     return "".join(_show_character(character) for character in text)
+
+
+MAX_BLANKS, MAX_LINE_BREAKS = 24, 2
+_ZERO_WIDTH = frozenset("\u200b\u200c\u200d\u2060\ufeff")
+
+
+def show_compactly(text: str) -> str:
+    """Return the same, with long runs of blanks and of empty lines replaced by their visible length.
+
+    Otherwise a command could move its dangerous part out of the visible part of a window.
+    """
+    return "".join(_show_padding("".join(run)) if blank else show_exactly("".join(run)) for blank, run in _runs(text))
+
+
+def _runs(text: str) -> Iterator[tuple[bool, Iterator[str]]]:
+    return groupby(text, key=lambda character: character.isspace() or character in _BLANK or character in _ZERO_WIDTH)
+
+
+def _show_padding(run: str) -> str:
+    breaks = run.count("\n")
+    if breaks > MAX_LINE_BREAKS:
+        return f"\n⟨{breaks} line breaks⟩\n"
+    return f" ⟨{len(run)} blanks⟩ " if len(run) > MAX_BLANKS else show_exactly(run)
 
 
 def show_on_one_line(text: str) -> str:
