@@ -11,7 +11,16 @@ from msgspec import Struct
 from retinue.context.measure import estimate, tokens_of
 from retinue.context.settings import DEFAULT_SECTIONS, CompactionSettings
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, Trust, UserMessage, least_trusted
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolResult,
+    Trust,
+    UserMessage,
+    least_trusted,
+    trust_of,
+)
 from retinue.core.text import estimate_tokens, fence_after, read_heading
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 from retinue.settings import size_in_bytes
@@ -142,12 +151,7 @@ class CutPlan(Struct, frozen=True):
     def trust(self) -> Trust:
         """The trust of a text made from the older part."""
         before = [self.previous.trust] if self.previous else []
-        return least_trusted([*before, *map(trust_of, self.head)])
-
-
-def trust_of(message: Message) -> Trust:
-    """Return the trust of a message; an answer is the agent's own."""
-    return Trust.AGENT if isinstance(message, AssistantMessage) else message.trust
+        return least_trusted([*before, *trust_of.of_all(self.head)])
 
 
 def summary_message(compacted: Compacted) -> UserMessage:

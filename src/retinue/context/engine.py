@@ -23,7 +23,6 @@ from retinue.context.compaction import (
     summary_limits,
     summary_message,
     tokens_to_keep,
-    trust_of,
 )
 from retinue.context.measure import estimate
 from retinue.context.pruning import NO_MARKS, PruneMarks, prune
@@ -31,7 +30,7 @@ from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Message, Trust, least_trusted
+from retinue.core.messages import Message, Trust, least_trusted, trust_of
 from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair
@@ -57,7 +56,7 @@ class History(Struct, frozen=True):
     def trust(self) -> Trust:
         """The trust of a request made from this history."""
         before = [self.summary.trust] if self.summary else []
-        return least_trusted([*before, *map(trust_of, self.messages)])
+        return least_trusted([*before, *trust_of.of_all(self.messages)])
 
 
 class AssembleRequest(Struct, frozen=True):

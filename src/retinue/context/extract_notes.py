@@ -11,10 +11,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from retinue.context.compaction import trust_of
 from retinue.context.measure import authored_text
 from retinue.context.summary_check import find_identifiers
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least_trusted
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least_trusted, trust_of
 from retinue.security.redaction import Redact, Redactor
 
 MAX_LINE_CHARS = 280

@@ -28,7 +28,7 @@ _FRAME = 4
 
 def estimate(messages: Sequence[Message]) -> int:
     """Return the estimated number of tokens of messages."""
-    return sum(map(tokens_of, messages))
+    return sum(tokens_of.of_all(messages))
 
 
 @memoize_per_message

@@ -151,7 +151,7 @@ def _matches(tool: str, globs: Sequence[str]) -> bool:
 
 def _prune_more(draft: _Draft, eligible: list[int], settings: ContextPruningSettings, window: int) -> bool:
     """Shorten all eligible results, then clear the oldest until they fit; return whether anything changed."""
-    sizes = [tokens_of(message) for message in draft.messages]
+    sizes = list(tokens_of.of_all(draft.messages))
     total = sum(sizes)
     if total < settings.soft_trim_ratio * window:
         return False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import wraps
-from typing import Any, TypeVar, cast
+from itertools import compress, repeat
+from operator import is_
+from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
 T = TypeVar("T")
+_ITSELF, _UNKNOWN = object(), object()
 
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
@@ -29,7 +31,7 @@ _ORDER = (Trust.OWNER, Trust.AGENT, Trust.UNTRUSTED)
 
 def least_trusted(labels: Iterable[Trust]) -> Trust:
     """Return the trust of a combined text: that of its least trusted part."""
-    return max(labels, key=_ORDER.index, default=Trust.OWNER)
+    return max(set(labels), key=_ORDER.index, default=Trust.OWNER)
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -156,11 +158,6 @@ class ToolResult(Struct, frozen=True, weakref=True):
 Message = UserMessage | AssistantMessage | ToolResult
 
 
-def is_tainted(messages: Iterable[Message]) -> bool:
-    """Return whether a request with these messages contains untrusted text."""
-    return any(not isinstance(message, AssistantMessage) and message.trust is Trust.UNTRUSTED for message in messages)
-
-
 def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:
     """Return the text of a message, without reasoning, pictures and calls."""
     if len(content) == 1 and isinstance(content[0], Text):  # the most frequent case; every turn reads all messages
@@ -173,23 +170,66 @@ def said(text: str, *, sender: str | None = None) -> UserMessage:
     return UserMessage((Text(text),), sender=sender)
 
 
-def memoize_per_message(compute: Callable[[Message], T]) -> Callable[[Message], T]:
-    """Cache a function of one message by the identity of the message, for its lifetime.
+class MessageFunction(Generic[T]):
+    """A function of one message whose results are cached by the identity of the message, for its lifetime.
 
     A history is read at every turn and hardly changes; hashing its messages would cost as much as the results save.
-    A result that is the message itself is not stored, because the cache would keep the message alive forever.
+    A result that is the message itself is stored as `_ITSELF`, because it would keep the message alive forever.
     """
-    known: dict[int, tuple[T | None, bool, weakref.ref[Message]]] = {}
 
-    @wraps(compute)
-    def cached(message: Message) -> T:
-        at = id(message)
-        found = known.get(at)
-        if found is None:
-            result = compute(message)
-            is_itself = result is message
-            reference = weakref.ref(message, lambda _: known.pop(at, None))
-            found = known[at] = None if is_itself else result, is_itself, reference
-        return cast("T", message if found[1] else found[0])
+    def __init__(self, compute: Callable[[Message], T]) -> None:
+        self._compute = compute
+        self._results: dict[int, object] = {}
+        self._lifetimes: dict[int, weakref.ref[Message]] = {}
+        self.__doc__ = compute.__doc__
 
-    return cached
+    def __call__(self, message: Message) -> T:
+        result = self._results.get(id(message), _UNKNOWN)
+        if result is _UNKNOWN:
+            result = self._add(message)
+        return cast("T", message if result is _ITSELF else result)
+
+    def of_all(self, messages: Sequence[Message]) -> Sequence[T]:
+        """Return the results for a history. Known results cost no Python call each, however long the history is."""
+        found = self._find(messages)
+        if new := tuple(compress(messages, map(is_, found, repeat(_UNKNOWN)))):
+            for message in new:
+                self._add(message)
+            found = self._find(messages)
+        results: Sequence[object] = found
+        changeless = sum(map(is_, found, repeat(_ITSELF)))
+        if changeless == len(found):
+            results = messages
+        elif changeless:
+            results = [message if own is _ITSELF else own for own, message in zip(found, messages, strict=True)]
+        return cast("Sequence[T]", results)
+
+    def _find(self, messages: Sequence[Message]) -> list[object]:
+        return list(map(self._results.get, map(id, messages), repeat(_UNKNOWN)))
+
+    def _add(self, message: Message) -> object:
+        at, result = id(message), self._compute(message)
+        stored = _ITSELF if result is message else result
+        self._results[at] = stored
+        self._lifetimes[at] = weakref.ref(message, lambda _: self._forget(at))
+        return stored
+
+    def _forget(self, at: int) -> None:
+        self._results.pop(at, None)
+        self._lifetimes.pop(at, None)
+
+
+def memoize_per_message(compute: Callable[[Message], T]) -> MessageFunction[T]:
+    """Cache a function of one message."""
+    return MessageFunction(compute)
+
+
+@memoize_per_message
+def trust_of(message: Message) -> Trust:
+    """Return the trust of a message; an answer is the agent's own."""
+    return Trust.AGENT if isinstance(message, AssistantMessage) else message.trust
+
+
+def is_tainted(messages: Sequence[Message]) -> bool:
+    """Return whether a request with these messages contains untrusted text."""
+    return Trust.UNTRUSTED in trust_of.of_all(messages)

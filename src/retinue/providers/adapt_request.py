@@ -7,7 +7,17 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    memoize_per_message,
+)
 from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, ReasoningEffort
 from retinue.providers.stream import to_json
 
@@ -44,9 +54,9 @@ def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
     """Return the request in a form that this model supports; deterministic."""
     messages = request.messages
     if "image" not in info.inputs:
-        messages = tuple(_without_pictures(message) for message in messages)
+        messages = tuple(_without_pictures.of_all(messages))
     if not info.tools:
-        messages = tuple(_message_as_text(message) for message in messages)
+        messages = tuple(_message_as_text.of_all(messages))
     return replace(
         request,
         model=info.ref,
@@ -57,6 +67,7 @@ def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
     )
 
 
+@memoize_per_message
 def _without_pictures(message: Message) -> Message:
     if isinstance(message, AssistantMessage) or not any(isinstance(part, Image) for part in message.content):
         return message
@@ -65,6 +76,7 @@ def _without_pictures(message: Message) -> Message:
     )
 
 
+@memoize_per_message
 def _message_as_text(message: Message) -> Message:
     """Return a message for a model without tools: calls and results become text."""
     match message:

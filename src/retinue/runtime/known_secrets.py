@@ -6,6 +6,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -14,7 +15,17 @@ from msgspec.structs import replace
 
 from retinue.config.keys import is_secret
 from retinue.core.errors import ConfigError
-from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    memoize_per_message,
+)
 from retinue.core.model import ModelRequest
 from retinue.providers.auth_profiles import ProfileFile
 from retinue.security.redaction import Redact, Redactor, redact_data, texts_in_data
@@ -127,16 +138,18 @@ def without_secrets(request: ModelRequest, redactor: Redactor) -> ModelRequest:
 
 def _words_of(request: ModelRequest) -> Iterator[str]:
     """Return all texts that `without_secrets` would search."""
-    yield request.stable
-    yield request.session
-    for message in request.messages:
-        if isinstance(message, UserMessage):
-            yield message.preface
-        for part in message.content:
-            if isinstance(part, Text):
-                yield part.text
-            elif isinstance(part, ToolCall):
-                yield from texts_in_data(part.arguments)
+    return chain((request.stable, request.session), chain.from_iterable(_words_in.of_all(request.messages)))
+
+
+@memoize_per_message
+def _words_in(message: Message) -> tuple[str, ...]:
+    words = [message.preface] if isinstance(message, UserMessage) else []
+    for part in message.content:
+        if isinstance(part, Text):
+            words.append(part.text)
+        elif isinstance(part, ToolCall):
+            words.extend(texts_in_data(part.arguments))
+    return tuple(words)
 
 
 def _hide_message(message: Message, hide: Redact) -> Message:

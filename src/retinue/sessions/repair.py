@@ -40,11 +40,13 @@ def repair(
     if that is unknown. Results without a call and empty answers are omitted. So is a truncated answer at the end: the
     turn continues by answering again, and many models refuse a request that ends with their own message.
     """
-    tidy = [_tidy(message) for message in messages]
+    tidy = list(_tidy.of_all(messages))
     notes = [f"message {at} is empty and was dropped" for at, message in enumerate(tidy) if message is None]
     while tidy and (tidy[-1] is None or _is_cut_off(tidy[-1])):
         if tidy.pop() is not None:
             notes.append(f"message {len(tidy)} was cut off at the end and was left out")
+    if not any(_uses_tools.of_all(messages)):
+        return tuple(message for message in tidy if message is not None), tuple(notes)
     results = _match_results(tidy)
     used = {at for at, _ in results.values()}
     repaired: list[Message] = []
@@ -96,6 +98,11 @@ def _tidy(message: Message) -> Message | None:
             return message
         case _:
             assert_never(message)
+
+
+@memoize_per_message
+def _uses_tools(message: Message) -> bool:
+    return isinstance(message, ToolResult) or (isinstance(message, AssistantMessage) and bool(message.calls))
 
 
 def _is_cut_off(message: Message) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
@@ -57,14 +58,18 @@ def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
     """Return the whole conversation; a message has the same form in every request that contains it."""
     system = "\n\n".join(block for block in (request.stable, request.session) if block)
     out: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    wired = _wire.of_all(request.messages)
+    pictured = _pictures.of_all(request.messages)
+    if not any(pictured):
+        out.extend(chain.from_iterable(wired))
+        return out
     pictures: list[dict[str, Any]] = []
-    for message in request.messages:
+    for message, form, found in zip(request.messages, wired, pictured, strict=True):
         if pictures and not isinstance(message, ToolResult):
             out.append({"role": "user", "content": pictures})
             pictures = []
-        out.extend(_wire(message))
-        if isinstance(message, ToolResult):
-            pictures = [*pictures, *_pictures(message)]
+        out.extend(form)
+        pictures = [*pictures, *found]
     if pictures:
         out.append({"role": "user", "content": pictures})
     return out
@@ -112,8 +117,11 @@ def _picture(image: Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{image.data}"}}
 
 
-def _pictures(result: ToolResult) -> list[dict[str, Any]]:
+@memoize_per_message
+def _pictures(result: Message) -> list[dict[str, Any]]:
     """Return the images of a tool result as a user message: tool messages contain only text."""
+    if not isinstance(result, ToolResult):
+        return []
     found = [_picture(part) for part in result.content if isinstance(part, Image)]
     label = {"type": "text", "text": f"Images returned by {result.tool} ({result.call_id}):"}
     return [label, *found] if found else []
