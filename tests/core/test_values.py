@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import weakref
 from collections.abc import Callable
 
 import pytest
 
-from retinue.context.measure import tokens_of
+from retinue.context.measure import estimate, tokens_of
 from retinue.core.clock import SystemClock, random_id, random_uuid
 from retinue.core.messages import (
     AssistantMessage,
@@ -20,12 +21,16 @@ from retinue.core.messages import (
     ToolResult,
     Trust,
     Usage,
+    is_tainted,
     least_trusted,
     memoize_per_message,
     said,
 )
-from retinue.core.model import ModelRef, ModelRequest
+from retinue.core.model import ModelInfo, ModelRef, ModelRequest
+from retinue.providers.adapt_request import adapt_request
 from retinue.providers.apis.openai_chat import chat_messages
+from retinue.runtime.known_secrets import without_secrets
+from retinue.security.redaction import Redactor
 from retinue.sessions.repair import repair
 
 
@@ -76,6 +81,39 @@ def test_a_cached_function_runs_once_for_each_message() -> None:
     assert cached(first) is cached(first) is first
     assert cached(second) is second
     assert len(seen) == 2
+
+
+def read_history(messages: tuple[Message, ...]) -> int:
+    """Read a history as a turn does, and return how many functions of Python were called."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    info = ModelInfo(ModelRef("test", "model"))
+    sys.setprofile(count)
+    try:
+        whole, _ = repair(messages)
+        estimate(whole)
+        is_tainted(whole)
+        request = adapt_request(ModelRequest(info.ref, "", "", whole), info)
+        chat_messages(without_secrets(request, Redactor(["a secret value"])))
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_reading_a_longer_history_again_calls_no_more_functions() -> None:
+    messages = tuple(message for number in range(100) for message in (said(f"{number}"), _answer(number)))
+    short, long = messages[:20], messages
+    for history in (short, long):
+        read_history(history)
+    assert read_history(long) == read_history(short)
+
+
+def _answer(number: int) -> AssistantMessage:
+    return AssistantMessage((Text(f"answer {number}"),))
 
 
 def test_a_text_is_as_trusted_as_its_least_trusted_part() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import ipaddress
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retinue.core.errors import ConfigError
 from retinue.core.messages import said
@@ -13,7 +16,14 @@ from retinue.core.model import Failure, ModelFailed, ModelInfo, ModelRef, ModelR
 from retinue.providers.apis.openai_chat import make_provider
 from retinue.providers.base import Credential, Endpoint, Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.http_client import MAX_BODY_BYTES, BodyLimits, check_endpoint, open_client
+from retinue.providers.http_client import (
+    MAX_BODY_BYTES,
+    BodyLimits,
+    EndpointClient,
+    EventParser,
+    check_endpoint,
+    open_client,
+)
 from retinue.testing.modelserver import ModelServer
 from tests.webserver import web_server
 
@@ -60,6 +70,11 @@ async def test_the_address_behind_a_name_is_checked_before_it_is_dialled(monkeyp
         with pytest.raises(CallFailed) as caught:
             await client.get(f"http://localhost:{server.port}/api/tags")
         assert caught.value.reason is Failure.CONNECTION
+        direct = EndpointClient(Timeouts())
+        with pytest.raises(CallFailed) as caught:
+            await direct.post(f"http://localhost:{server.port}/v1/chat/completions", b"{}", {})
+        await direct.aclose()
+        assert caught.value.reason is Failure.CONNECTION
         assert not server.requests
 
 
@@ -93,9 +108,39 @@ async def test_headers_and_compressed_bodies_are_bounded() -> None:
     async with web_server() as web, open_client(Timeouts()) as client:
         web.on("/bomb", bomb, content_encoding="gzip")
         web.on("/headers", "x", x_long="a" * 70_000)
+        direct = EndpointClient(Timeouts())
         for path in ("/bomb", "/headers"):
             with pytest.raises(CallFailed):
                 await client.get(web.url + path)
+            with pytest.raises(CallFailed):
+                await direct.post(web.url + path, b"{}", {})
+        await direct.aclose()
+
+
+@pytest.mark.anyio
+async def test_headers_of_an_endpoint_replace_the_common_ones_and_a_call_replaces_both() -> None:
+    async with web_server() as web:
+        web.on("/", "x")
+        client = EndpointClient(Timeouts(), {"User-Agent": "mine", "X-Team": "blue"})
+        async with await client.post(f"{web.url}/", b"{}", {"x-team": "red"}) as response:
+            assert (response.status, await response.read()) == (200, "x")
+        await client.aclose()
+    sent = web.requests[0].headers
+    assert (sent["user-agent"], sent["x-team"], sent["accept-encoding"]) == ("mine", "red", "identity")
+
+
+@given(
+    st.lists(st.sampled_from(["a", "ä b", ": c", " d", ""]), max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.lists(st.integers(0, 120), max_size=20),
+)
+def test_events_are_the_same_however_their_stream_is_cut(texts: list[str], end: str, cuts: list[int]) -> None:
+    lines = [line for text in texts for line in (": comment", "event: e", f"data: {text}", f"data:{text}", "")]
+    stream = end.join([*lines, "data: incomplete"])
+    ends = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
+    parser = EventParser()
+    found = [event for at, to in pairwise(ends) for event in parser.feed(stream[at:to])]
+    assert found == [f"{text}\n{text.removeprefix(' ')}" for text in texts]
 
 
 def test_a_line_may_be_long_but_not_endless() -> None:

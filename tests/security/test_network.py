@@ -11,10 +11,11 @@ import zlib
 from ipaddress import ip_address
 from pathlib import Path
 
+import httpcore2
 import httpx2
 import pytest
 
-from retinue.security.checked_transport import CheckedTransport
+from retinue.security.checked_transport import CheckedPool, CheckedTransport
 from retinue.security.fetch import Fetched, Outgoing, fetch, make_decompressor
 from retinue.security.network import (
     MODEL_CHOSEN,
@@ -350,6 +351,33 @@ async def test_tls_is_verified_for_the_name_although_the_address_is_dialled(
         assert (await http.get(f"https://secure.example:{web.port}/")).text == "sealed"
         with pytest.raises(httpx2.ConnectError):
             await http.get(f"https://other.example:{web.port}/")
+        pool = CheckedPool(OPERATOR, resolve, tls=client)
+        assert await post(pool, f"https://secure.example:{web.port}/") == b"sealed"
+        with pytest.raises(httpcore2.ConnectError):
+            await post(pool, f"https://other.example:{web.port}/")
+        await pool.aclose()
+
+
+async def post(pool: CheckedPool, url: str) -> bytes:
+    parsed = httpx2.URL(url)
+    headers = [(b"host", parsed.netloc), (b"content-length", b"2")]
+    response = await pool.post(parsed, headers, b"{}", dict.fromkeys(("connect", "read", "write", "pool"), 60.0))
+    try:
+        return await response.aread()
+    finally:
+        await response.aclose()
+
+
+async def test_a_pool_sends_to_the_next_address_if_one_refuses_connections() -> None:
+    async with web_server() as web:
+        web.on("/", "here")
+        pool = CheckedPool(OPERATOR, names(two_example="127.0.0.2 127.0.0.1", bad_example="127.0.0.1 169.254.169.254"))
+        assert await post(pool, f"http://two.example:{web.port}/") == b"here"
+        assert await post(pool, f"http://two.example:{web.port}/") == b"here"
+        with pytest.raises(AddressRefused):
+            await post(pool, f"http://bad.example:{web.port}/")
+        await pool.aclose()
+    assert [request.headers["host"] for request in web.requests] == [f"two.example:{web.port}"] * 2
 
 
 @pytest.mark.slow

@@ -9,12 +9,13 @@ import socket
 from ipaddress import ip_address
 from typing import Any
 
+import httpcore2
 import httpx2
 import pytest
 
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.http_client import open_client
+from retinue.providers.http_client import EndpointClient, open_client
 from retinue.security.fetch import fetch
 from retinue.security.network import MODEL_CHOSEN, AddressRefused, NetworkFailed
 
@@ -75,6 +76,12 @@ async def test_a_configured_endpoint_never_reaches_a_metadata_service(monkeypatc
         for number in range(TRIES):
             with pytest.raises((CallFailed, httpx2.ConnectError)):
                 await client.post(f"https://models.example/{number}", headers={"authorization": "Bearer key"})
+    direct = EndpointClient(Timeouts(connect=30.0, idle=30.0))
+    for number in range(TRIES):
+        with pytest.raises((CallFailed, httpcore2.ConnectError)):
+            await direct.post(f"https://models.example/{number}", b"{}", {"authorization": "Bearer key"})
+    assert network.asked == 2 * TRIES, "a name was looked up twice"
+    await direct.aclose()
     mapped = {str(ip_address(address)) for address in PUBLIC + PRIVATE}
     assert set(network.dialled) <= set(PUBLIC + PRIVATE) | mapped
     assert len(network.dialled) > TRIES // 8

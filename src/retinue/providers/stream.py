@@ -245,27 +245,34 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
 
 def explain(error: BaseException) -> CallFailed:
     """Return the failure for an exception that the adapter did not translate."""
+    import httpcore2
     import httpx2
 
     root = _origin(error)
     if isinstance(root, CallFailed):
         return root
-    if isinstance(root, (httpx2.TimeoutException, TimeoutError)):
+    if isinstance(root, (httpx2.TimeoutException, httpcore2.TimeoutException, TimeoutError)):
         return CallFailed(Failure.TIMEOUT, "the endpoint did not answer in time")
-    if isinstance(root, httpx2.SSEError):
-        return CallFailed(Failure.SERVER, f"the endpoint's answer does not follow its protocol: {root}")
-    if isinstance(root, (httpx2.TransportError, OSError)):
+    if isinstance(root, transport_errors()):
         return CallFailed(Failure.CONNECTION, f"the endpoint cannot be reached: {str(root) or type(root).__name__}")
     return CallFailed(Failure.SERVER, f"the endpoint's answer does not follow its protocol ({type(root).__name__})")
 
 
-def _origin(error: BaseException) -> BaseException:
-    """Return the first cause with its own message: SDKs wrap connection errors in their own classes."""
+def transport_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of connections, of both levels of the HTTP library; it is imported only for calls."""
+    import httpcore2
     import httpx2
 
+    own = httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol
+    return (*own, httpx2.TransportError, OSError)
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the first cause with its own message: SDKs wrap connection errors in their own classes."""
+    errors = transport_errors()
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, (CallFailed, httpx2.TransportError, OSError)):
+        if isinstance(seen, (CallFailed, *errors)):
             return seen
         seen = seen.__cause__ or seen.__context__
     return error

@@ -190,7 +190,7 @@ def _redirected(send: Outgoing, status: int) -> Outgoing:
 
 
 async def _receive(response: httpx2.Response, cap: int) -> Fetched:
-    if header_bytes(response) > MAX_HEADER_BYTES:
+    if header_bytes(response.headers.raw) > MAX_HEADER_BYTES:
         raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
     body = bytearray()
     room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes incompressible data slightly longer

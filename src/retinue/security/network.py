@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_address
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import anyio
@@ -277,6 +278,6 @@ def port_of(url: httpx2.URL) -> int:
     return 443 if url.scheme == "https" else 80
 
 
-def header_bytes(response: httpx2.Response) -> int:
-    """Return the size of a response's headers."""
-    return sum(len(name) + len(value) for name, value in response.headers.raw)
+def header_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the size of the headers of a response."""
+    return sum(map(len, chain.from_iterable(headers)))

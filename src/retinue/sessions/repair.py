@@ -46,7 +46,7 @@ def repair(
         if tidy.pop() is not None:
             notes.append(f"message {len(tidy)} was cut off at the end and was left out")
     if not any(_uses_tools.of_all(messages)):
-        return tuple(message for message in tidy if message is not None), tuple(notes)
+        return tuple(filter(None, tidy)), tuple(notes)
     results = _match_results(tidy)
     used = {at for at, _ in results.values()}
     repaired: list[Message] = []

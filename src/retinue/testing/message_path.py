@@ -62,19 +62,19 @@ class MessagePath(Struct, frozen=True):
 
 def record_stacks() -> None:
     """Write the stack at the first HTTP request of this process to the file named by the variable."""
-    import httpx2
+    from retinue.providers.http_client import EndpointClient, EndpointResponse
 
-    send = httpx2.AsyncClient.send
+    post = EndpointClient.post
     target = Path(os.environ[RECORDING])
 
-    async def recording(client: Any, request: Any, **options: Any) -> Any:
-        if request.method == "POST" and not target.exists():
+    async def recording(client: EndpointClient, *request: Any) -> EndpointResponse:
+        if not target.exists():
             partial = target.with_suffix(".part")
             partial.write_text(json.dumps(_own_frames(inspect.currentframe())))
             partial.rename(target)  # a reader waits for this name
-        return await send(client, request, **options)
+        return await post(client, *request)
 
-    httpx2.AsyncClient.send = recording  # type: ignore[method-assign, assignment]
+    EndpointClient.post = recording  # type: ignore[method-assign, assignment]
 
 
 def _own_frames(innermost: FrameType | None) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
-from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_events, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number
@@ -69,18 +69,16 @@ class Anthropic(HttpAdapter):
     async def _converse(
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
-        from httpx2 import EventSource
-
         body = to_body(messages_body(request, self._endpoint))
         headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_auth_headers(credential)}
         url = f"{self._endpoint.base_url}/v1/messages"
-        async with self._connect().stream("POST", url, content=body, headers=headers) as response:
+        async with await self._connect().post(url, body, headers) as response:
             await check_status(response, credential)
-            events = aiter(EventSource(response))
-            async for event in events:
-                if not event.data:
+            events = read_events(response)
+            async for text in events:
+                if not text:
                     continue
-                data = json.loads(event.data)
+                data = json.loads(text)
                 if (piece := read_event(data, draft)) is not None:
                     yield piece
                 if draft.stop is not None and data.get("type") == "message_stop":

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
 
 from retinue.core.errors import RetinueError
-from retinue.core.model import ModelEvent, ModelRequest
+from retinue.core.model import Failure, ModelEvent, ModelRequest
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import failure_from_response
+from retinue.providers.failures import CallFailed, failure_from_response
 from retinue.providers.stream import Delta, Draft, deliver
 
 if TYPE_CHECKING:
-    import httpx2
+    from retinue.providers.http_client import EndpointClient, EndpointResponse
 
+EVENT_STREAM = "text/event-stream"
 DRAIN_SECONDS = 0.1
 NO_TEXT = "(no text)"
 """The placeholder for a message without text: providers refuse empty ones."""
@@ -29,13 +30,19 @@ def sampling(request: ModelRequest) -> dict[str, float]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-async def check_status(response: httpx2.Response, credential: Credential | None) -> None:
+async def check_status(response: EndpointResponse, credential: Credential | None) -> None:
     """Raise `CallFailed` with the endpoint's message if it refuses the request."""
-    if not response.is_success:
-        text = (await response.aread()).decode("utf-8", "replace")
-        raise failure_from_response(
-            response.status_code, text, response.headers, secret=credential.secret if credential else None
-        )
+    if not 200 <= response.status < 300:
+        secret = credential.secret if credential else None
+        raise failure_from_response(response.status, await response.read(), response.headers, secret=secret)
+
+
+def read_events(response: EndpointResponse, also: Collection[str] = ()) -> AsyncGenerator[str, None]:
+    """Return the data of the events of a response; `also` are media types that a stream may have by mistake."""
+    found = response.media_type
+    if found != EVENT_STREAM and found not in also:
+        raise CallFailed(Failure.SERVER, f"the endpoint's answer is not a stream of events but {found or 'untyped'}")
+    return response.events()
 
 
 async def read_to_end(events: AsyncIterator[object]) -> None:
@@ -44,9 +51,9 @@ async def read_to_end(events: AsyncIterator[object]) -> None:
     Usually that is the end of the body, which has already arrived. A server that keeps the connection open is not
     waited for, and errors are ignored because the answer is complete.
     """
-    import httpx2
+    from retinue.providers.stream import transport_errors
 
-    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(DRAIN_SECONDS):
+    with suppress(*transport_errors(), RetinueError), anyio.move_on_after(DRAIN_SECONDS):
         async for _ in events:
             pass
 
@@ -56,7 +63,7 @@ class HttpAdapter(ABC):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._client: httpx2.AsyncClient | None = None
+        self._client: EndpointClient | None = None
 
     @property
     def id(self) -> str:
@@ -82,9 +89,9 @@ class HttpAdapter(ABC):
     ) -> AsyncGenerator[Delta, None]:
         """Send the request and add the answer to the draft; raise on any failure."""
 
-    def _connect(self) -> httpx2.AsyncClient:
-        from retinue.providers.http_client import open_client
+    def _connect(self) -> EndpointClient:
+        from retinue.providers.http_client import EndpointClient
 
         if self._client is None:
-            self._client = open_client(self._endpoint.timeouts, self._endpoint.headers)
+            self._client = EndpointClient(self._endpoint.timeouts, self._endpoint.headers)
         return self._client

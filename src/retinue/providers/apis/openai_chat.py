@@ -8,8 +8,7 @@ on, is shared with the responses format. It uses plain HTTP, as all adapters exc
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
@@ -26,14 +25,14 @@ from retinue.core.messages import (
     memoize_per_message,
 )
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort, ToolSpec
-from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_events, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
 from retinue.providers.settings import CompatSettings
 from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number
 
 if TYPE_CHECKING:
-    import httpx2
+    from retinue.providers.http_client import EndpointClient, EndpointResponse
 
 END = "[DONE]"
 UNKNOWN_CONTENT_TYPES = ("", "text/plain")
@@ -210,7 +209,8 @@ class OpenAIChat(HttpAdapter):
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
         body = chat_body(request, self._endpoint)
-        async with post_stream(self._endpoint, credential, self._connect(), "/chat/completions", body) as response:
+        path = "/chat/completions"
+        async with await post_stream(self._endpoint, credential, self._connect(), path, body) as response:
             async for chunk in read_pieces(response, credential):
                 for piece in read_chunk(chunk, draft):
                     yield piece
@@ -256,39 +256,32 @@ def cache_fields(request: ModelRequest, compat: CompatSettings, *, own: bool) ->
 
 
 def post_stream(
-    endpoint: Endpoint, credential: Credential | None, client: httpx2.AsyncClient, path: str, body: dict[str, Any]
-) -> AbstractAsyncContextManager[httpx2.Response]:
-    """Send a request while the block runs; `read_pieces` reads its response."""
+    endpoint: Endpoint, credential: Credential | None, client: EndpointClient, path: str, body: dict[str, Any]
+) -> Coroutine[None, None, EndpointResponse]:
+    """Send a request; `read_pieces` reads its response."""
     headers = {"content-type": "application/json"}
     if credential is not None:
         headers["authorization"] = f"Bearer {credential.secret}"
     wait = endpoint.timeouts.idle if body["stream"] else endpoint.timeouts.total
-    url = f"{endpoint.base_url}{path}"
-    return client.stream("POST", url, content=to_body(body), headers=headers, timeout=wait)
+    return client.post(f"{endpoint.base_url}{path}", to_body(body), headers, wait)
 
 
-async def read_pieces(response: httpx2.Response, credential: Credential | None) -> AsyncGenerator[object, None]:
+async def read_pieces(response: EndpointResponse, credential: Credential | None) -> AsyncGenerator[object, None]:
     """Yield the chunks of a response. A response that is not streamed is one chunk."""
     await check_status(response, credential)
     secret = credential.secret if credential else None
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in UNKNOWN_CONTENT_TYPES:
-        response.headers["content-type"] = "text/event-stream"
-    if kind == "application/json":
-        yield _read(await response.aread(), secret)
+    if response.media_type == "application/json":
+        yield _read(await response.read(), secret)
         return
-    from httpx2 import EventSource
-
-    # The last event repeats the whole answer; its size is limited by `BodyLimits`.
-    events = aiter(EventSource(response, max_event_size=None))
-    async for event in events:
-        if event.data.startswith(END):
+    events = read_events(response, UNKNOWN_CONTENT_TYPES)
+    async for data in events:
+        if data.startswith(END):
             await read_to_end(events)
-        elif event.data:
-            yield _read(event.data, secret)
+        elif data:
+            yield _read(data, secret)
 
 
-def _read(data: str | bytes, secret: str | None) -> object:
+def _read(data: str, secret: str | None) -> object:
     """Parse one chunk; raise if it is an error, which can also arrive with status 200."""
     found = json.loads(data)
     if isinstance(found, Mapping) and found.get("error"):

@@ -33,7 +33,7 @@ class OpenAIResponses(HttpAdapter):
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
         body = responses_body(request, self._endpoint)
-        async with post_stream(self._endpoint, credential, self._connect(), "/responses", body) as response:
+        async with await post_stream(self._endpoint, credential, self._connect(), "/responses", body) as response:
             async for event in read_pieces(response, credential):
                 if (piece := read_event(event, draft)) is not None:
                     yield piece
