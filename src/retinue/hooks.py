@@ -28,10 +28,14 @@ class Vetoed(RetinueError):
 
 
 class HookPoint(Struct, Generic[E], frozen=True):
-    """A point at which subscribers receive an event `E` and may return a changed one."""
+    """A point at which subscribers receive an event `E` and may return a changed one.
+
+    If it has a `permission`, only subscribers with it are called.
+    """
 
     name: str
     fails_closed: bool = False
+    permission: str = ""
 
 
 class HookQuery(Struct, Generic[E, R], frozen=True):
@@ -94,10 +98,16 @@ class HookBus(Struct):
 
         return unsubscribe
 
+    def has_subscribers(self, point: HookPoint[Any]) -> bool:
+        """Return whether an event at this point would reach anyone."""
+        return bool(self._subscriptions.get(point.name))
+
     async def fire(self, point: HookPoint[E], event: E) -> tuple[E, tuple[HookChange[E], ...]]:
         """Call the subscribers, highest priority first; each receives the event as changed by those before it."""
         changes: list[HookChange[E]] = []
         for subscription in self._subscriptions.get(point.name, ()):
+            if not _is_permitted(point, subscription.subscriber):
+                continue
             changed = await _call(point, subscription, event)
             if changed is not None and changed != event:
                 changes.append(HookChange(point.name, subscription.subscriber, event, changed))
@@ -109,15 +119,19 @@ class HookBus(Struct):
         given: list[HookAnswer[R]] = []
         for subscription in self._subscriptions.get(query.name, ()):
             who = subscription.subscriber
-            if query.permission not in who.permissions:
-                log.warning(
-                    "hook skipped: point=%s plugin=%s lacks the permission %s", query.name, who.plugin, query.permission
-                )
+            if not _is_permitted(query, who):
                 continue
             value: R | None = await _call(HookPoint(query.name), subscription, event)
             if value is not None:
                 given.append(HookAnswer(who, value))
         return tuple(given)
+
+
+def _is_permitted(point: HookPoint[Any] | HookQuery[Any, Any], who: Subscriber) -> bool:
+    if not point.permission or point.permission in who.permissions:
+        return True
+    log.warning("hook skipped: point=%s plugin=%s lacks the permission %s", point.name, who.plugin, point.permission)
+    return False
 
 
 async def _call(point: HookPoint[Any], subscription: _Subscription, event: Any) -> Any:

@@ -295,3 +295,14 @@ def test_a_misspelled_model_key_is_a_problem_and_stops_a_turn_and_the_gateway(so
         assert ran.code == 1
         assert "An agent has no usable model" in ran.err
         assert "Did you mean primary?" in ran.err
+
+
+def test_a_workspace_file_with_several_hard_links_is_reported(sound: Path, retinue: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("Not for the prompt.")
+    (sound / "workspace" / "USER.md").unlink()
+    os.link(tmp_path / "elsewhere", sound / "workspace" / "USER.md")
+    told = " ".join(each["what"] for each in in_area(look(retinue), "workspace"))
+    assert "'USER.md'" in told
+    assert "2 hard links" in told
+    assert any("2 hard links" in problem for problem in retinue("workspace", "status", "--json").data["problems"])
+    assert "2 hard links" in retinue("status", "--json").data["agents"][0]["fileProblems"][0]

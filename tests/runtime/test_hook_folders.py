@@ -49,6 +49,9 @@ async def test_a_hook_hears_what_it_asked_for_in_order(tmp_path: Path) -> None:
     ]
     assert told[0]["context"] == {"text": "hi", "source": "chat"}
     assert told[0]["sessionKey"] == "agent:main:main"
+    assert {event["workspaceDir"] for event in told} == {str(stage.workspace)}
+    assert all(event["sessionId"] for event in told)
+    assert told[0]["sessionId"] == told[1]["sessionId"]
 
 
 async def test_a_hook_that_fails_or_is_off_harms_nobody(tmp_path: Path) -> None:

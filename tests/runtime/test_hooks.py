@@ -20,6 +20,7 @@ from retinue.hooks import Vetoed
 from retinue.sessions.entries import UNANSWERED
 from retinue.storage.auditlog import AuditLog
 from retinue.testing.replies import calls, says
+from retinue.workspace.bootstrap import BootstrapFiles
 from tests.runtime.conftest import Stage, staged
 
 pytestmark = pytest.mark.anyio
@@ -122,6 +123,59 @@ async def test_a_model_wish_is_granted_and_audited(tmp_path: Path) -> None:
         assert entry["details"]["after"] == "test/other-model"
 
 
+async def replace_soul(event: BootstrapFiles) -> BootstrapFiles:
+    return replace(
+        event, files=tuple(replace(f, text="Be a pirate.") if f.name == "SOUL.md" else f for f in event.files)
+    )
+
+
+async def test_replaced_files_need_permission_and_are_audited_once(tmp_path: Path) -> None:
+    hooks = [hook("agent:bootstrap", "replace_soul")]
+    config = allowing(allowPromptInjection=True)
+    async with staged(tmp_path, says("hi"), says("ho"), config=config, hooks=hooks) as stage:
+        await stage.ask("hello", "again")
+        assert "Be a pirate." in stage.server.model_requests[1].json["messages"][0]["content"]
+        (entry,) = audit_of(stage).entries()
+        assert (entry["kind"], entry["who"]) == ("prompt_change", "plugin:p")
+        assert "+Be a pirate." in entry["details"]["diff"]
+
+
+async def test_without_permission_a_plugin_cannot_replace_files(tmp_path: Path) -> None:
+    hooks = [hook("agent:bootstrap", "replace_soul")]
+    async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
+        await stage.ask("hello")
+        assert "pirate" not in stage.server.model_requests[0].body.decode()
+        assert list(audit_of(stage).entries()) == []
+
+
+POINTS_OF_A_TURN = (
+    "agent:bootstrap",
+    "before_model_resolve",
+    "before_prompt_build",
+    "message_received",
+    "before_tool_call",
+    "after_tool_call",
+    "turn_end",
+    "message_sending",
+)
+
+
+async def test_every_hook_event_has_the_session_its_id_and_the_workspace(tmp_path: Path) -> None:
+    SEEN.clear()
+    config = allowing(allowPromptInjection=True, allowModelOverride=True)
+    hooks = [hook(name, "watch") for name in (*POINTS_OF_A_TURN, "command", "session_start", "session_end")]
+    replies = (calls("ls"), says("hi"))
+    async with staged(tmp_path, *replies, config=config, hooks=hooks) as stage:
+        answer, _ = await stage.ask("hello", "/new")
+        told = [(type(event).__name__, str(event.session), event.workspace) for event in SEEN]
+        assert {(session, folder) for _, session, folder in told} == {("agent:main:main", str(stage.workspace))}
+        assert len({name for name, *_ in told}) == 10  # session_start and session_end have one type
+        # The prompt of the first turn is built when the session is new and has no id yet, or with its id.
+        first = [event.session_id for event in SEEN if type(event).__name__ in ("ToolCallPending", "TurnEnded")]
+        assert set(first) == {answer.session_id}
+        assert all(event.session_id for event in SEEN)
+
+
 async def test_a_vetoed_call_is_told_to_the_model(tmp_path: Path) -> None:
     replies = (calls("write", path="a.txt", content="x"), says("I may not."))
     async with staged(tmp_path, *replies, hooks=[hook("before_tool_call", "veto_write")]) as stage:
@@ -151,7 +205,12 @@ async def test_messages_sessions_and_turns_are_told(tmp_path: Path) -> None:
     async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
         reply, _ = await stage.ask("hello", "/new")
         assert reply.text == "hi — sent with care"
-        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnded", "SessionChange", "SessionChange"]
+        assert [type(event).__name__ for event in SEEN] == [
+            "MessageArrived",
+            "TurnEnded",
+            "SessionChange",
+            "SessionChange",
+        ]
 
 
 async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:

@@ -144,13 +144,9 @@ def test_both_spellings_of_memory_are_read_when_they_are_two_files(root: Root, r
     assert [file.text for file in files[-2:]] == ["upper", "lower"]
 
 
-@pytest.mark.parametrize("alias", ["hard", "symbolic"])
-def test_one_memory_file_with_two_names_is_shown_once(root: Root, reader: BootstrapReader, alias: str) -> None:
+def test_one_memory_file_with_two_names_is_shown_once(root: Root, reader: BootstrapReader) -> None:
     (root.path / "MEMORY.md").write_text("facts")
-    if alias == "hard":
-        os.link(root.path / "MEMORY.md", root.path / "memory.md")
-    else:
-        (root.path / "memory.md").symlink_to("MEMORY.md")
+    (root.path / "memory.md").symlink_to("MEMORY.md")
     files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
     assert [file.text for file in files].count("facts") == 1
 
@@ -288,3 +284,54 @@ def test_a_link_whose_target_changes_is_read_again(root: Root, reader: Bootstrap
     (root.path / "SOUL.md").unlink()
     (root.path / "SOUL.md").symlink_to("b.md")
     assert reader.read("SOUL.md").text == "b"
+
+
+def test_a_file_with_several_hard_links_is_refused(tmp_path: Path, reader: BootstrapReader, root: Root) -> None:
+    outside = tmp_path / "private.txt"
+    outside.write_text("The key is under the mat.")
+    os.link(outside, root.path / "USER.md")
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
+    file = next(file for file in files if file.name == "USER.md")
+    assert file.status is FileStatus.UNUSABLE
+    assert "mat" not in file.text
+    assert "2 hard links" in (file.problem or "")
+
+
+def test_a_file_that_gets_another_hard_link_later_is_refused_too(
+    tmp_path: Path, reader: BootstrapReader, root: Root
+) -> None:
+    (root.path / "SOUL.md").write_text("Kind.")
+    assert reader.read("SOUL.md").text == "Kind."
+    os.link(root.path / "SOUL.md", tmp_path / "copy")
+    assert reader.read("SOUL.md").status is FileStatus.UNUSABLE
+    (tmp_path / "copy").unlink()
+    assert reader.read("SOUL.md").text == "Kind."
+
+
+@pytest.mark.usefixtures("full")
+def test_configured_extra_files_follow_the_known_ones_in_alphabetical_order(
+    reader: BootstrapReader, root: Root
+) -> None:
+    for name in ("TEAM.md", "house.md", "team-rules.md", ".secret.md", "notes.txt"):
+        (root.path / name).write_text(f"{name} text")
+    (root.path / "folder.md").mkdir()
+    settings = WorkspaceSettings(bootstrap_extra_files=["*.md", "ABSENT.md"])
+    files = reader.stable_files(Audience.OWNER, settings, first_run_pending=False)
+    assert names(files) == [
+        *["AGENTS", "SOUL", "IDENTITY", "USER", "TOOLS", "MEMORY"],
+        "ABSENT",
+        "house",
+        "team-rules",
+        "TEAM",
+    ]
+    assert next(file for file in files if file.name == "ABSENT.md").text == "[ABSENT.md is missing]"
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("audience", [Audience.SHARED, Audience.WORKER])
+def test_configured_extra_files_are_only_in_private_prompts(
+    reader: BootstrapReader, root: Root, audience: Audience
+) -> None:
+    (root.path / "TEAM.md").write_text("Ada, Grace")
+    settings = WorkspaceSettings(bootstrap_extra_files=["TEAM.md"])
+    assert "TEAM" not in names(reader.stable_files(audience, settings, first_run_pending=False))

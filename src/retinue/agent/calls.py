@@ -40,6 +40,8 @@ class ToolCallPending(Struct, frozen=True):
 
     session: SessionKey
     call: ToolCall
+    session_id: str = ""
+    workspace: str = ""
 
 
 class ToolCallDone(Struct, frozen=True):
@@ -48,6 +50,8 @@ class ToolCallDone(Struct, frozen=True):
     session: SessionKey
     call: ToolCall
     result: ToolResult
+    session_id: str = ""
+    workspace: str = ""
 
 
 BEFORE_TOOL = HookPoint[ToolCallPending]("before_tool_call", fails_closed=True)
@@ -147,7 +151,9 @@ async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> 
     if decision.denied:
         return f"`{tool.name}` is not allowed: {decision.because}."
     try:
-        ahead, _ = await environment.bus.fire(BEFORE_TOOL, ToolCallPending(environment.context.session, inner))
+        ahead, _ = await environment.bus.fire(
+            BEFORE_TOOL, ToolCallPending(environment.context.session, inner, *_where(environment.context))
+        )
         arguments = tool.parse(ahead.call.arguments)
         if decision.effect is Effect.ASK and not tool.asks:
             await _ask_approval(ahead.call, decision, environment.context)
@@ -160,6 +166,11 @@ def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> ToolDeci
     """Decide whether a tool may be called in a context, including the layers that depend on the caller."""
     caller = Caller(context.owner, context.elevated)
     return decide_tool(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
+
+
+def _where(context: ToolContext) -> tuple[str, str]:
+    """Return the session id and the workspace, as hook events have them."""
+    return context.session_id, str(context.workspace.path)
 
 
 async def _ask_approval(call: ToolCall, decision: ToolDecision, context: ToolContext) -> None:
@@ -200,7 +211,9 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
         for part in output.content
     )
     finished = ToolResult(call.id, call.name, shortened or (Text("(no output)"),), output.is_error, output.trust)
-    done, _ = await environment.bus.fire(AFTER_TOOL, ToolCallDone(environment.context.session, call, finished))
+    done, _ = await environment.bus.fire(
+        AFTER_TOOL, ToolCallDone(environment.context.session, call, finished, *_where(environment.context))
+    )
     content = tuple(
         Text(escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in done.result.content

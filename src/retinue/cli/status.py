@@ -134,6 +134,7 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.audit.summary import count_sessions, summarise_memory
     from retinue.core.errors import RetinueError
     from retinue.providers.model_choice import LocalServers
+    from retinue.runtime.agents.workspace import file_problems
     from retinue.runtime.models import make_access
 
     settings = home.config.agents.resolve(agent)
@@ -152,6 +153,7 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
         "default": settings.is_default,
         "model": model,
         "sessions": count_sessions(home.paths, agent),
+        "fileProblems": file_problems(home, agent),
         "memory": {
             "state": memory,
             **({"files": found.files, "chunks": found.chunks, "unembedded": found.waiting} if found else {}),
@@ -184,6 +186,7 @@ def _format_status(data: dict[str, Any]) -> str:
         notes = f"{memory['state']}, {count(memory['files'], 'file')}" if "files" in memory else memory["state"]
         model = agent["model"] or "no model configured (detected at the first message)"
         rows.append((f"agent {agent['id']}", f"{model}; {sessions}; memory {notes}"))
+        rows += [("file", problem) for problem in agent["fileProblems"]]
     if data["waitingMessages"]:
         rows.append(("messages", f"{data['waitingMessages']} unanswered"))
     if data["pendingApprovals"]:

@@ -16,6 +16,8 @@ class PromptDraft(Struct, frozen=True):
     session: SessionKey
     system: str
     message: str
+    session_id: str = ""
+    workspace: str = ""
 
 
 class PromptChange(Struct, frozen=True):
@@ -37,6 +39,8 @@ class ModelQuestion(Struct, frozen=True):
     session: SessionKey
     message: str
     model: str
+    session_id: str = ""
+    workspace: str = ""
 
 
 class ModelWish(Struct, frozen=True):
@@ -55,6 +59,8 @@ class Compacting(Struct, frozen=True):
     tokens_before: int
     tokens_after: int | None = None
     messages: tuple[str, ...] = ()
+    session_id: str = ""
+    workspace: str = ""
 
 
 BEFORE_PROMPT = HookQuery[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")

@@ -74,6 +74,7 @@ class ToolContext(Struct, frozen=True):
     outside: Root | None = None
     writes: AgentWrites | None = None
     whole: Root | None = None
+    session_id: str = ""
     ask: Ask = deny_unattended
     report: Callable[[str], Awaitable[None]] = _no_report
 

@@ -6,7 +6,9 @@ Reading never fails: a missing, invalid or forbidden file becomes a short marker
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import assert_never
 
 from msgspec import Struct
@@ -16,8 +18,11 @@ from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.hooks import HookPoint
 from retinue.storage.files import (
+    EntryKind,
     FileIdentity,
     FileRead,
+    FolderEntry,
+    HardLinked,
     LinkRefused,
     Links,
     NoPermission,
@@ -134,6 +139,8 @@ BOOTSTRAP_FILES = (
 )
 
 FIRST_RUN_FILE = "BOOTSTRAP.md"
+MAX_CONFIGURED_FILES = 20
+_WILDCARDS = frozenset("*?[")
 _BY_NAME = {file.name: file for file in BOOTSTRAP_FILES}
 
 
@@ -174,7 +181,8 @@ class BootstrapReader:
             known = self._cache.get(name)
             if known is not None and known.identity == identity:
                 return known
-            found = self._root.read(name, max_bytes=MAX_FILE_BYTES, links=Links.INSIDE)
+            # A new hard link changes the ctime, which is part of the identity, so a cached file has only one.
+            found = self._root.read(name, max_bytes=MAX_FILE_BYTES, links=Links.INSIDE, single_link=True)
         except NotThere:
             return self._forget(name, WorkspaceFile(name, f"[{name} is missing]", FileStatus.MISSING))
         except StorageError as error:
@@ -202,7 +210,31 @@ class BootstrapReader:
             and (first_run_pending or row.name != FIRST_RUN_FILE)
         ]
         expected = {row.name for row in BOOTSTRAP_FILES if row.expected} - set(settings.skip_optional_bootstrap_files)
+        configured = settings.bootstrap_extra_files
+        if configured and audience in PRIVATE and injection is Injection.FULL:
+            names += self.configured_names(settings)
+            expected.update(configured)
         return tuple(self._read_each(names, expected))
+
+    def configured_names(self, settings: WorkspaceSettings) -> list[str]:
+        """Return the extra files of the configuration, in alphabetical order; known files have their own rules.
+
+        A name without a wildcard is included if the file does not exist, so that its absence is visible.
+        """
+        patterns = settings.bootstrap_extra_files
+        if not patterns:
+            return []
+        found = {pattern for pattern in patterns if not _WILDCARDS & set(pattern)}
+        for entry in self._list_top_folder():
+            if any(_matches(entry.name, pattern) for pattern in patterns):
+                found.add(entry.name)
+        return _sort_names(found - set(_BY_NAME))[:MAX_CONFIGURED_FILES]
+
+    def _list_top_folder(self) -> list[FolderEntry]:
+        try:
+            return [entry for entry in self._root.entries() if entry.kind is not EntryKind.DIR]
+        except StorageError:
+            return []
 
     def extra_files(
         self, audience: Audience, settings: WorkspaceSettings, paths: Sequence[str], injection: Injection
@@ -242,10 +274,19 @@ class BootstrapReader:
         return file
 
 
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a shell pattern matches a name; a hidden file must be named as such."""
+    return fnmatchcase(name, pattern) and (pattern.startswith(".") or not name.startswith("."))
+
+
+def _sort_names(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name.casefold(), name))
+
+
 def _extra_names(extra: Sequence[str], audience: Audience) -> list[str]:
     """Return the paths that this audience may see, sorted; one named like a standard file has that file's audience."""
     chosen = []
-    for path in sorted(set(extra) - set(_BY_NAME), key=lambda path: (path.casefold(), path)):
+    for path in _sort_names(set(extra) - set(_BY_NAME)):
         row = _BY_NAME.get(path.rsplit("/", 1)[-1])
         if (audience in row.audience and not row.per_turn) if row else audience in PERSONA:
             chosen.append(path)
@@ -278,6 +319,8 @@ def _reason(error: StorageError) -> str:
             return "it is a broken link"
         case OutsideRoot():
             return "it is outside of the workspace"
+        case HardLinked():
+            return "it has several hard links, so it may be a file from outside of the workspace"
         case NotRegular():
             return "it is not a regular file"
         case TooLarge():
@@ -297,6 +340,27 @@ class BootstrapFiles(Struct, frozen=True):
     session: SessionKey
     files: tuple[WorkspaceFile, ...]
     extra: tuple[str, ...] = ()
+    session_id: str = ""
+    workspace: str = ""
+
+    def describe_change(self, after: BootstrapFiles) -> list[str]:
+        """Return what a subscriber changed, as lines of a diff under the names of the files."""
+        old, new = ({file.name: file.text for file in event.files} for event in (self, after))
+        lines = [f"+++ {path}" for path in after.extra if path not in self.extra]
+        for name in dict.fromkeys((*old, *new)):
+            changed = unified_diff(
+                old.get(name, "").splitlines(),
+                new.get(name, "").splitlines(),
+                name if name in old else "(not in the prompt)",
+                name if name in new else "(not in the prompt)",
+                lineterm="",
+                n=0,
+            )
+            lines += changed
+        return lines
 
 
-BOOTSTRAP = HookPoint[BootstrapFiles]("agent:bootstrap")
+BOOTSTRAP = HookPoint[BootstrapFiles]("agent:bootstrap", permission="prompt")
+
+HOOK_FOLDERS = "hook-folders"
+"""The subscriber that runs the programs in hook folders."""

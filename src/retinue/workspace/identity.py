@@ -43,7 +43,7 @@ FACTS = tuple(field.name for field in fields(AgentIdentity) if field.name != "pr
 def read_identity(root: Root) -> AgentIdentity:
     """Return the identity of a workspace; empty if there is no file, with a problem if it cannot be read."""
     try:
-        found = root.read(IDENTITY_FILE, max_bytes=_MAX_BYTES, links=Links.INSIDE)
+        found = root.read(IDENTITY_FILE, max_bytes=_MAX_BYTES, links=Links.INSIDE, single_link=True)
     except NotThere:
         return AgentIdentity()
     except StorageError as error:

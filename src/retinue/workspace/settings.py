@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
 from retinue.core.keys import DEFAULT_AGENT, AgentId
 from retinue.settings import Settings, key
 from retinue.storage.home_paths import HomePaths
+from retinue.structs.declare import Parsed
 
 TruncationWarning = Literal["off", "once", "always"]
 ContextInjection = Literal["always", "continuation-skip", "never"]
 OptionalFile = Literal["SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "HEARTBEAT.md"]
 FreshStart = Literal["new", "reset"]
+
+
+def _read_pattern(value: object) -> object:
+    if isinstance(value, str) and ("/" in value or "\\" in value or not value.strip(". ")):
+        raise ValueError(f"'{value}' is not the name of a file; only files in the workspace's top folder can be named")
+    return value
+
+
+FilePattern = Annotated[str, Parsed(_read_pattern)]
+"""A name or shell pattern of files in a folder, without a path."""
 
 
 class StartupContextSettings(Settings):
@@ -60,6 +71,9 @@ class WorkspaceSettings(Settings):
 
     bootstrap_prompt_truncation_warning: TruncationWarning = key("always")
     """Whether the model is warned about a shortened file: never, once per change, or in every turn."""
+
+    bootstrap_extra_files: list[FilePattern] = key([])
+    """More files of the workspace's top folder in the prompt, as names or patterns such as `TEAM*.md`."""
 
     context_injection: ContextInjection = key("always")
     """Which prompts include the files: those of every turn, only the first of a session, or none."""

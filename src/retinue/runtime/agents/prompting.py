@@ -40,7 +40,7 @@ from retinue.context.prompt.inputs import (
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
-from retinue.hooks import HookBus
+from retinue.hooks import HookBus, HookChange
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder
 from retinue.runtime.home import Home
@@ -48,7 +48,7 @@ from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import SkillCatalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
-from retinue.workspace.bootstrap import BOOTSTRAP, Audience, BootstrapFiles, Injection, audience_of
+from retinue.workspace.bootstrap import BOOTSTRAP, HOOK_FOLDERS, Audience, BootstrapFiles, Injection, audience_of
 from retinue.workspace.budget import InjectedFile, fit_files
 from retinue.workspace.state import FirstRunState, first_run_state
 
@@ -108,7 +108,10 @@ async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBu
     files = workspace.reader.stable_files(
         audience, workspace.settings, first_run_pending=pending, injection=order.injection
     )
-    event, _ = await bus.fire(BOOTSTRAP, BootstrapFiles(order.session, files))
+    shown = BootstrapFiles(order.session, files, session_id=order.session_id, workspace=str(workspace.root.path))
+    event, changes = await bus.fire(BOOTSTRAP, shown)
+    for change in changes:
+        _audit_change(workspace, order.session, change)
     known = {file.name for file in event.files}
     extra = tuple(path for path in event.extra if path not in known)
     more = workspace.reader.extra_files(audience, workspace.settings, extra, order.injection) if extra else ()
@@ -117,6 +120,16 @@ async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBu
         workspace.settings.bootstrap_max_chars,
         workspace.settings.bootstrap_total_max_chars,
     )
+
+
+def _audit_change(workspace: AgentWorkspace, session: SessionKey, change: HookChange[BootstrapFiles]) -> None:
+    """Record how a plugin changed the files of a prompt; the same change of every turn is recorded once."""
+    plugin = change.subscriber.plugin
+    diff = change.before.describe_change(change.after)
+    if plugin == HOOK_FOLDERS or workspace.audited_changes.get((plugin, session)) == diff:
+        return  # Hook folders record their changes themselves, under the name of each hook.
+    workspace.audited_changes[plugin, session] = diff
+    workspace.home.audit.record("prompt_change", f"plugin:{plugin}", {"session": str(session), "diff": diff})
 
 
 def _stable_inputs(

@@ -34,7 +34,7 @@ from retinue.skills.library import (
 )
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
-from retinue.workspace.bootstrap import BootstrapReader
+from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
 from retinue.workspace.settings import workspace_dir
@@ -131,6 +131,8 @@ class AgentWorkspace(Struct, frozen=True):
     """Whether the workspace is trusted; in any other, files are untrusted data, and skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """The folders of sandboxed sessions, opened when first used."""
+    audited_changes: dict[tuple[str, SessionKey], list[str]] = field(default_factory=dict)
+    """The change that each plugin made to a session's files last, so that the audit log records only new ones."""
     _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
     _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
 
@@ -260,6 +262,17 @@ def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bo
             raise UsageError(f"Retinue created {workspace.root.path}, so it is always trusted.")
         home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
         return workspace.root.path, trusted
+
+
+def file_problems(home: Home, agent: AgentId) -> list[str]:
+    """Return why files of an agent's workspace are not in its prompt as they should be; creates nothing."""
+    try:
+        with Root.open(locate_workspace(home, agent)) as root:
+            reader, settings = BootstrapReader(root), home.config.agents.resolve(agent)
+            names = [row.name for row in BOOTSTRAP_FILES] + reader.configured_names(settings)
+            return [problem for name in names if (problem := reader.read(name).problem)]
+    except StorageError:
+        return []
 
 
 def is_trusted(home: Home, agent: AgentId) -> bool:

@@ -128,7 +128,9 @@ def add_files(sessions: Sessions) -> None:
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
         return replace(event, extra=(*event.extra, *islice(found, MAX_EXTRA_FILES)))
 
-    sessions.shared.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
+    sessions.shared.bus.subscribe(
+        BOOTSTRAP, reading, Subscriber("bootstrap-extra-files", permissions=frozenset({"prompt"}))
+    )
 
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:

@@ -37,20 +37,21 @@ from retinue.dispatch.hook_points import (
     TurnEnded,
 )
 from retinue.hooks import DEFAULT_TIMEOUT_SECONDS, HookBus, HookPoint, HookQuery, Subscriber
-from retinue.runtime.agents.workspace import is_trusted, locate_workspace, path_in_workspace
+from retinue.runtime.agents.workspace import is_trusted, locate_workspace, open_sessions, path_in_workspace
 from retinue.runtime.home import Home
 from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
 from retinue.toolkit.processes.environment import base_environment, check_variables
-from retinue.workspace.bootstrap import BOOTSTRAP, BootstrapFiles
+from retinue.workspace.bootstrap import BOOTSTRAP, HOOK_FOLDERS, BootstrapFiles
 
 if TYPE_CHECKING:
     from retinue.runtime.turns.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
-SELF = Subscriber("hook-folders", timeout=60.0)
+SELF = Subscriber(HOOK_FOLDERS, timeout=60.0, permissions=frozenset({"prompt"}))
+"""Each hook folder needs its own permission to change a prompt."""
 BUNDLED = Path(retinue.__file__).parent / "automation" / "bundled"
 ON_BY_ITSELF = frozenset({"boot-md"})
 """Bundled hooks that are enabled by default."""
@@ -184,6 +185,8 @@ class HookFolders(Struct, frozen=True):
             "type": kind,
             "action": action,
             "sessionKey": str(session) if session else None,
+            "sessionId": context.get("sessionId") or self._session_id(session),
+            "workspaceDir": str(locate_workspace(self.home, session.agent)) if session else None,
             "timestamp": self.home.clock.now().isoformat(),
             "context": {
                 name: self.home.redactor.redact(value) if isinstance(value, str) else value
@@ -196,6 +199,10 @@ class HookFolders(Struct, frozen=True):
         except RetinueError as error:  # a failing hook affects nothing else
             log.warning("%s", error)
             return HookReply()
+
+    def _session_id(self, session: SessionKey | None) -> str | None:
+        found = open_sessions(self.home, session.agent).find(session) if session else None
+        return str(found.id) if found else None
 
     def listen(self, bus: HookBus) -> None:
         """Subscribe to the events of sessions."""

@@ -51,7 +51,10 @@ async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
     typed = parse_command(inbound.text)
     if answer is None or typed is None:
         return None
-    given = CommandGiven(conversation.key, typed.name, typed.rest, format_sender(inbound))
+    session_id, workspace = conversation.place
+    given = CommandGiven(
+        conversation.key, typed.name, typed.rest, format_sender(inbound), session_id=session_id, workspace=workspace
+    )
     heard, _ = await conversation.parts.shared.bus.fire(COMMAND, given)
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 

@@ -62,6 +62,12 @@ MAX_TRANSCRIPTS_READ = 200
 """How many transcripts without a visible fault are read, the last changed first; `sessions check` reads all."""
 
 
+def _listed_files(workspace: AgentWorkspace) -> Iterator[tuple[str, bool]]:
+    """Yield the files that prompts may contain, and whether each is expected to exist."""
+    yield from ((row.name, row.expected) for row in BOOTSTRAP_FILES)
+    yield from ((name, True) for name in workspace.reader.configured_names(workspace.settings))
+
+
 def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
     """Return an agent's files and their state as plain data."""
     settings = workspace.settings
@@ -71,15 +77,15 @@ def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
         file.name: file for file in fit_files(stable, settings.bootstrap_max_chars, settings.bootstrap_total_max_chars)
     }
     rows, problems = [], []
-    for row in BOOTSTRAP_FILES:
-        file = workspace.reader.read(row.name)
-        shown = injected.get(row.name)
-        if file.status is FileStatus.MISSING and not row.expected:
+    for name, expected in _listed_files(workspace):
+        file = workspace.reader.read(name)
+        shown = injected.get(name)
+        if file.status is FileStatus.MISSING and not expected:
             continue
         usable = file.status is FileStatus.OK
         rows.append(
             {
-                "name": row.name,
+                "name": name,
                 "status": str(file.status),
                 "raw": len(file.text) if usable else 0,
                 "injected": shown.injected_chars if shown and usable else 0,
@@ -89,7 +95,7 @@ def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
         if file.problem:
             problems.append(file.problem)
         if shown and shown.truncated:
-            problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
+            problems.append(f"{name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
     if ritual is FirstRunState.LEFTOVER:
         problems.append("BOOTSTRAP.md is only used in the first conversation; delete it.")
     if not workspace.trusted:
@@ -201,7 +207,7 @@ async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> 
 
 def _see_workspace(workspace: AgentWorkspace) -> WorkspaceFacts:
     found = inspect_workspace(workspace)
-    faults = [workspace.reader.read(row.name).problem for row in BOOTSTRAP_FILES]
+    faults = [workspace.reader.read(name).problem for name, _ in _listed_files(workspace)]
     return WorkspaceFacts(
         workspace.root.path,
         missing=tuple(row["name"] for row in found["files"] if row["status"] == "missing"),

@@ -117,7 +117,10 @@ class ContextWindow(Struct, frozen=True):
             self.turn.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
         )
         before = request.tokens
-        ahead, _ = await self.turn.agent.shared.bus.fire(BEFORE_COMPACTION, Compacting(self.turn.key, before))
+        event = Compacting(
+            self.turn.key, before, session_id=self._session_id, workspace=str(self.turn.agent.workspace.root.path)
+        )
+        ahead, _ = await self.turn.agent.shared.bus.fire(BEFORE_COMPACTION, event)
         await self._pass_on(ahead.messages)
         outcome = await self.turn.agent.engine.compact(request)
         if isinstance(outcome, CompactionRefused):
@@ -129,7 +132,7 @@ class ContextWindow(Struct, frozen=True):
             self.turn.agent.workspace, self._session_id, self._settings.post_index_sync
         )
         done, _ = await self.turn.agent.shared.bus.fire(
-            AFTER_COMPACTION, Compacting(self.turn.key, before, outcome.tokens_after)
+            AFTER_COMPACTION, replace(event, tokens_after=outcome.tokens_after)
         )
         await self._pass_on(done.messages)
         summary_notice = f"The conversation was compacted: {before:,} tokens became {outcome.tokens_after:,}."

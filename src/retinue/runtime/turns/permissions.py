@@ -41,12 +41,13 @@ class TurnPermissions(Struct, frozen=True):
 
     async def context(self, run: RunId, ask: Ask | None, plan: TurnPlan) -> ToolContext:
         """Return the context of the turn's tools."""
-        below = working_folder(self.parts.store.peek(self.key))
-        context = make_context(self.parts.workspace, self.key, self.elevated, below)
+        session = self.parts.store.peek(self.key)
+        context = make_context(self.parts.workspace, self.key, self.elevated, working_folder(session))
         variables = await self.parts.shared.tools.variables(self.parts.workspace)
         return replace(
             context,
             run=run,
+            session_id=str(session.id) if session else "",
             environment=variables,
             owner=self.inbound.owner,
             tainted=plan.tainted,

@@ -111,7 +111,8 @@ class Planner(Struct, frozen=True):
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
         chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
-        choice = await self._apply_model_hooks(chosen_model, inbound.text)
+        session_id = str(session.id) if session else ""
+        choice = await self._apply_model_hooks(chosen_model, inbound.text, session_id)
         if choice is None:
             return None
         if inbound.images:
@@ -131,7 +132,7 @@ class Planner(Struct, frozen=True):
             PromptMode.MINIMAL if is_child and mode is PromptMode.FULL else mode,
             tools,
             info,
-            session_id=str(session.id) if session else "",
+            session_id=session_id,
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
             injection=injection,
@@ -142,7 +143,7 @@ class Planner(Struct, frozen=True):
             ),
         )
         prompt = await self._apply_prompt_hooks(
-            await build_prompt(workspace, order, self.parts.shared.bus), inbound.text
+            await build_prompt(workspace, order, self.parts.shared.bus), inbound.text, session_id
         )
         trust = trust_of_files(
             workspace, self.parts.shared.memories.writes(workspace), [file.name for file in prompt.files]
@@ -150,8 +151,9 @@ class Planner(Struct, frozen=True):
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
-    async def _apply_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
-        question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
+    async def _apply_model_hooks(self, choice: ChosenModel | None, message: str, session_id: str) -> ChosenModel | None:
+        workspace = str(self.parts.workspace.root.path)
+        question = ModelQuestion(self.key, message, str(choice.ref) if choice else "", session_id, workspace)
         for given in await self.parts.shared.bus.ask(BEFORE_MODEL, question):
             try:
                 wish = self.parts.access.resolve(given.value.model)
@@ -164,8 +166,10 @@ class Planner(Struct, frozen=True):
             return ChosenModel(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
-    async def _apply_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
-        given = await self.parts.shared.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
+    async def _apply_prompt_hooks(self, prompt: AgentPrompt, message: str, session_id: str) -> AgentPrompt:
+        workspace = str(self.parts.workspace.root.path)
+        draft = PromptDraft(self.key, prompt.system.text, message, session_id, workspace)
+        given = await self.parts.shared.bus.ask(BEFORE_PROMPT, draft)
         if not given:
             return prompt
         change = merge_changes(given)

@@ -26,6 +26,8 @@ from retinue.dispatch.hook_points import (
     SESSION_END,
     SESSION_START,
     TURN_END,
+    AnswerReady,
+    MessageArrived,
     SessionChange,
     TurnEnded,
 )
@@ -140,7 +142,7 @@ class SessionRunner:
             spent = self.exceeded(inbound.source)
             if spent is not None:
                 return self._unanswered(inbound, run, spent, transcript)
-            inbound, _ = await self.parts.shared.bus.fire(MESSAGE_RECEIVED, inbound)
+            inbound = await self._announce_message(inbound)
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
             plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
@@ -225,7 +227,8 @@ class SessionRunner:
         finally:
             self._switch = None
         self._after(turn.transcript, plan, finished)
-        await agent.shared.bus.fire(TURN_END, TurnEnded(self.key, finished))
+        if agent.shared.bus.has_subscribers(TURN_END):
+            await agent.shared.bus.fire(TURN_END, TurnEnded(self.key, finished, *self.place))
         reply = events.reply
         outbound = replace(
             self._outbound(turn.run, finished.status, reply.text, error=finished.error),
@@ -240,7 +243,29 @@ class SessionRunner:
             handed=finished.handed,
             preceding=events.preceding,
         )
-        return (await agent.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
+        return await self._announce_answer(outbound)
+
+    async def _announce_message(self, inbound: Inbound) -> Inbound:
+        """Return a message as the hooks changed it."""
+        bus = self.parts.shared.bus
+        if not bus.has_subscribers(MESSAGE_RECEIVED):
+            return inbound
+        changed, _ = await bus.fire(MESSAGE_RECEIVED, MessageArrived.of(inbound, *self.place))
+        return changed.as_inbound() if isinstance(changed, MessageArrived) else changed
+
+    async def _announce_answer(self, outbound: Outbound) -> Outbound:
+        """Return an answer as the hooks changed it."""
+        bus = self.parts.shared.bus
+        if not bus.has_subscribers(MESSAGE_SENDING):
+            return outbound
+        changed, _ = await bus.fire(MESSAGE_SENDING, AnswerReady.of(outbound, self.place[1]))
+        return changed.as_outbound() if isinstance(changed, AnswerReady) else changed
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The session id and the workspace, as hook events have them."""
+        session = self.parts.store.peek(self.key)
+        return str(session.id) if session else "", str(self.parts.workspace.root.path)
 
     def recall(self, run: RunId) -> RunState:
         """Return what the transcripts contain of a run."""
@@ -358,12 +383,12 @@ class SessionRunner:
 
     async def _begin_anew(self, reason: str) -> str:
         """Archive the session and start another under its key; return its id."""
-        before = self.parts.store.peek(self.key)
+        before, workspace = self.parts.store.peek(self.key), str(self.parts.workspace.root.path)
         if before is not None:
-            await self.parts.shared.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
+            await self.parts.shared.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason, workspace))
         fresh = self.parts.store.reset(self.key)
         self._prompts = PromptHistory()
-        await self.parts.shared.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
+        await self.parts.shared.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason, workspace))
         return str(fresh.id)
 
 
