@@ -28,6 +28,7 @@ from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.context.summary_check import HEADINGS
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Source
+from retinue.core.events import TurnStatus
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, said
 from retinue.sessions.entries import Compacted, EntryId, Header, MessageAdded
@@ -154,6 +155,9 @@ class Plugin:
         await self._act("compact")
         return Compaction(self.entry, 0)
 
+    async def after_turn(self, session: SessionKey, history: History, status: TurnStatus) -> None:
+        await self._act("after_turn")
+
 
 class Told(list[str]):
     """What a person was told."""
@@ -193,8 +197,9 @@ async def test_where_a_plugin_engine_raises_or_hangs_the_default_goes_on(plugin:
     await engine.ingest(KEY, messages[0], Source.CHAT)
     assert (await engine.assemble(request_for(messages))).messages == messages
     assert isinstance(await engine.compact(compact_request(LONG)), Compaction)
-    assert plugin.heard == ["bootstrap", "ingest", "assemble", "compact"]
-    assert [f"`{step}` ({reason})" in sentence for step, sentence in zip(plugin.heard, told, strict=True)] == [True] * 4
+    await engine.after_turn(KEY, History(messages), TurnStatus.OK)
+    assert plugin.heard == ["bootstrap", "ingest", "assemble", "compact", "after_turn"]
+    assert [f"`{step}` ({reason})" in sentence for step, sentence in zip(plugin.heard, told, strict=True)] == [True] * 5
 
 
 @pytest.mark.parametrize(

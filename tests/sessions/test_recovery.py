@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from retinue.agent.calls import TranscriptWriter
+from retinue.context.engine import DefaultEngine
+from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said
-from retinue.runtime.turns.run_record import RunState, TranscriptLedger, find_run
+from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run
 from retinue.sessions.entries import MERGED, Body, CallStarted, Compacted, Interrupted, MessageAdded, Noted
 from retinue.sessions.repair import RESULT_LOST, close_interrupted_turn
 from retinue.sessions.store import SessionStore
@@ -19,6 +21,7 @@ from tests.sessions.builders import MAIN, TickingClock, answer, result, stamps, 
 
 pytestmark = pytest.mark.anyio
 
+ENGINE = DefaultEngine(CompactionSettings(), ContextPruningSettings())
 LOOK = ToolCall("c1", "ls", {"path": "."})
 CHANGE = ToolCall("c2", "exec", {"command": "rm x", "odd": "\ud800"})
 
@@ -41,7 +44,7 @@ def test_a_turn_whose_calls_all_have_results_needs_nothing(tmp_path: Path) -> No
 async def test_a_call_that_was_begun_and_not_ended_is_told_once(tmp_path: Path) -> None:
     transcript = start(tmp_path)
     merged: dict[int, RunId] = {}
-    ledger: TranscriptWriter = TranscriptLedger(transcript, RunId("r1"), Source.CHAT, merged)
+    ledger: TranscriptWriter = TranscriptLedger(transcript, RunId("r1"), Source.CHAT, EngineFeed(ENGINE, MAIN), merged)
     message = said("look and change")
     merged[id(message)] = RunId("r9")
     await ledger.record(message)

@@ -29,6 +29,7 @@ from retinue.context.pruning import NO_MARKS, PruneMarks, prune
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
+from retinue.core.events import TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Message, Trust, least_trusted, trust_of
 from retinue.security.redaction import Redact, Redactor
@@ -120,14 +121,18 @@ class Compaction(Struct, frozen=True):
 
 
 class ContextEngine(Protocol):
-    """Decides which part of a history a model reads. A plugin may provide one; transcripts stay authoritative."""
+    """Decides which part of a history a model reads. A plugin may provide one; transcripts stay authoritative.
+
+    An engine learns of every message once: in the history of `bootstrap`, or by `ingest`. The calls of a session are
+    never concurrent.
+    """
 
     async def bootstrap(self, session: SessionKey, history: History) -> None:
-        """Handle that a session was opened or reset."""
+        """Handle that a session is used for the first time by this process, or was reset."""
         ...
 
     async def assemble(self, request: AssembleRequest) -> Assembled:
-        """Return the messages of the next model call."""
+        """Return the messages of a turn's first model call; the further ones add to them until a compaction."""
         ...
 
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
@@ -136,6 +141,10 @@ class ContextEngine(Protocol):
 
     async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         """Shorten the history, or return why not."""
+        ...
+
+    async def after_turn(self, session: SessionKey, history: History, status: TurnStatus) -> None:
+        """Handle that a turn ended, also one that failed or was stopped."""
         ...
 
 
@@ -187,6 +196,9 @@ class DefaultEngine:
         entry = summary.as_compacted(plan)
         return Compaction(entry, estimate(history_messages(History(plan.kept, entry))))
 
+    async def after_turn(self, session: SessionKey, history: History, status: TurnStatus) -> None:
+        """Do nothing."""
+
     def _remember(self, session: SessionKey, marks: PruneMarks) -> None:
         self._marks[session] = marks
         self._marks.move_to_end(session)
@@ -231,6 +243,10 @@ class FallbackEngine(Struct, frozen=True):
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
         await self.default.ingest(session, message, source)
         await self._attempt("ingest", lambda: self.primary.ingest(session, message, source), self.seconds)
+
+    async def after_turn(self, session: SessionKey, history: History, status: TurnStatus) -> None:
+        await self.default.after_turn(session, history, status)
+        await self._attempt("after_turn", lambda: self.primary.after_turn(session, history, status), self.seconds)
 
     async def assemble(self, request: AssembleRequest) -> Assembled:
         found = await self._attempt("assemble", lambda: self._assemble(request), self.seconds)

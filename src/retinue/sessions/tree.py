@@ -63,6 +63,15 @@ class TranscriptTree:
         """The loaded part of the active branch, oldest entry first."""
         return tuple(self._path)
 
+    def after(self, entry: EntryId | None) -> tuple[TranscriptEntry, ...] | None:
+        """Return the loaded entries of the active branch after one, all for None; None if it is not on the branch."""
+        newer: list[TranscriptEntry] = []
+        for each in reversed(self._path):
+            if each.id == entry:
+                return tuple(reversed(newer))
+            newer.append(each)
+        return tuple(reversed(newer)) if entry is None else None
+
     @property
     def compaction(self) -> TranscriptEntry | None:
         """The last compaction, if there is one."""

@@ -18,7 +18,7 @@ from retinue.context.compaction import (
     should_compact,
     should_flush,
 )
-from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, History
+from retinue.context.engine import Assembled, AssembleRequest, CompactRequest
 from retinue.context.measure import estimate
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
@@ -31,6 +31,7 @@ from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelReques
 from retinue.dispatch.silence import is_silent
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.turns.plan import TurnContext, local_time
+from retinue.runtime.turns.run_record import history_of
 from retinue.sessions.entries import FLUSHED, MessageAdded, Noted
 from retinue.storage.provenance import lines_of
 
@@ -150,10 +151,9 @@ class ContextWindow(Struct, frozen=True):
         return self.turn.agent.workspace.settings.compaction
 
     async def _assemble(self) -> Assembled:
-        tree = self.turn.transcript.tree
         request = AssembleRequest(
             self.turn.key,
-            History(tree.messages, tree.summary, tree.started_calls),
+            history_of(self.turn.transcript),
             self.fixed.window,
             self.turn.agent.workspace.home.clock.now(),
             self._last_call(),

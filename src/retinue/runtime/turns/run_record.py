@@ -1,4 +1,4 @@
-"""The record of a run in the transcript, and recovering the state of a run from it after its process died."""
+"""The record of a run in the transcript: what context engines learn of it, and how far a dead process got."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from retinue.context.engine import ContextEngine, History
 from retinue.core.envelope import Source
-from retinue.core.keys import RunId, SessionKey
+from retinue.core.events import TurnStatus
+from retinue.core.keys import RunId, SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, StopReason, ToolCall, ToolResult, UserMessage
-from retinue.sessions.entries import BESIDE, MERGED, CallStarted, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import BESIDE, MERGED, CallStarted, EntryId, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import decode_line
 from retinue.sessions.jsonl.lines import read_forward
 from retinue.sessions.store import SessionStore
@@ -93,12 +95,50 @@ def _archives(folder: Path, session: str | None) -> Iterator[Path]:
         yield from (path for path in folder.glob(f"{session}.jsonl.*") if ".torn." not in path.name)
 
 
+class EngineFeed:
+    """Tells a context engine what is added to the transcript of one session: each message once, and in order.
+
+    Other parts add messages too, such as the results of calls that a dead process left, and so do other processes.
+    Therefore each call passes on everything that was added since the last one.
+    """
+
+    def __init__(self, engine: ContextEngine, key: SessionKey) -> None:
+        self._engine = engine
+        self._key = key
+        self._session: SessionId | None = None
+        self._last: EntryId | None = None
+
+    async def update(self, transcript: Transcript) -> None:
+        """Pass on new messages; a session that the engine does not know is passed on with its whole history."""
+        known = transcript.header is not None and transcript.header.id == self._session
+        added = transcript.tree.after(self._last) if known else None
+        self._session = transcript.header.id if transcript.header else None
+        self._last = transcript.tree.leaf
+        if added is None:
+            await self._engine.bootstrap(self._key, history_of(transcript))
+            return
+        for entry in added:
+            if isinstance(entry.body, MessageAdded):
+                await self._engine.ingest(self._key, entry.body.message, entry.body.source)
+
+    async def end_turn(self, transcript: Transcript, status: TurnStatus) -> None:
+        await self.update(transcript)
+        await self._engine.after_turn(self._key, history_of(transcript), status)
+
+
+def history_of(transcript: Transcript) -> History:
+    """Return what of a transcript a context engine works with."""
+    tree = transcript.tree
+    return History(tree.messages, tree.summary, tree.started_calls)
+
+
 class TranscriptLedger(Struct, frozen=True):
     """Writes the messages of one run to its session's transcript."""
 
     transcript: Transcript
     run: RunId
     source: Source
+    feed: EngineFeed
     merged: dict[int, RunId] = field(default_factory=dict)
     """Messages that were taken into this run while it ran, by identity, with their own runs."""
 
@@ -107,6 +147,7 @@ class TranscriptLedger(Struct, frozen=True):
         self.transcript.append(MessageAdded(message, run, self.source))
         if run != self.run:  # After the message: without it, the message must not count as part of this turn.
             self.transcript.append(Noted(MERGED, {"runs": [run], "into": self.run}))
+        await self.feed.update(self.transcript)
 
     async def started(self, call: ToolCall) -> None:
         arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)

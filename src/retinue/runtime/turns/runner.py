@@ -46,7 +46,7 @@ from retinue.runtime.turns.loop_setup import (
 )
 from retinue.runtime.turns.permissions import permissions_of, run_past_model
 from retinue.runtime.turns.plan import Planner, PromptHistory, TurnContext, TurnPlan, local_time
-from retinue.runtime.turns.run_record import RunState, TranscriptLedger, find_run
+from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run
 from retinue.runtime.turns.user_message import (
     FRESH_START,
     NOTHING_WAITS,
@@ -95,6 +95,7 @@ class SessionRunner:
         self._switch: StopSwitch | None = None
         self._working = 0
         self._prompts = PromptHistory()
+        self._feed = EngineFeed(parts.engine, key)
         self._repairs: set[str] = set()
         """Repairs of the history that are in the log already."""
         self._rules: tuple[str, QueueRules] | None = None
@@ -207,11 +208,12 @@ class SessionRunner:
         settings = agent.workspace.settings
         order = Turn(turn.run, self.key, str(plan.choice.ref), settings.timeout_seconds, message)
         rights = permissions_of(agent, self.key, inbound)
+        await self._feed.update(turn.transcript)
         parts = replace(
             make_loop_parts(
                 JoiningMessages(agent, self.key, rights, self.rules),
                 plan,
-                TranscriptLedger(turn.transcript, turn.run, inbound.source),
+                TranscriptLedger(turn.transcript, turn.run, inbound.source, self._feed),
                 turn.emit,
                 await rights.context(turn.run, turn.ask, plan),
             ),
@@ -226,6 +228,7 @@ class SessionRunner:
                     trace.end(finished)
         finally:
             self._switch = None
+        await self._feed.end_turn(turn.transcript, finished.status)
         self._after(turn.transcript, plan, finished)
         if agent.shared.bus.has_subscribers(TURN_END):
             await agent.shared.bus.fire(TURN_END, TurnEnded(self.key, finished, *self.place))
@@ -361,6 +364,7 @@ class SessionRunner:
             plan = await self.planner.plan(transcript)
             if plan is None:
                 return NO_MODEL
+            await self._feed.update(transcript)
             run, inbound = RunId(random_uuid()), Inbound("", self.key)
             turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _ignore, None)
             notice = await self._context_window(turn).compact(focus, force=True)

@@ -18,6 +18,8 @@ from retinue.sessions.store import SessionStore
 
 log = logging.getLogger(__name__)
 
+DEFAULT_ENGINES = ("default", "legacy")
+"""Names of the built-in context engine; the second is OpenClaw's."""
 MAX_RUNNERS = 500
 """How many session runners are kept; a session that was dropped is opened again when it continues."""
 
@@ -73,14 +75,18 @@ class Sessions:
         wanted = self.home.config.plugins.slots.context_engine
         factory = self.home.registry.engines.get(wanted) if wanted else None
         if factory is None:
-            if wanted not in (None, "default", "legacy"):
+            if wanted is not None and wanted not in DEFAULT_ENGINES:
                 log.warning("there is no context engine '%s'; the default one is used", wanted)
             return default
 
         async def on_failure(text: str) -> None:
             log.warning("%s", text)
 
-        return FallbackEngine(factory.make.load()(), default, on_failure)
+        try:
+            return FallbackEngine(factory.make.load()(), default, on_failure)
+        except Exception:  # border: a plugin is foreign code
+            log.exception("the context engine '%s' could not be created; the default one is used", wanted)
+            return default
 
     def model_access(self, agent: AgentId) -> ModelAccess:
         """Return the models of an agent; this does not open its workspace."""
