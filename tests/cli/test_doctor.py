@@ -98,6 +98,14 @@ def test_errors_and_unused_keys_of_the_configuration_are_told(sound: Path, retin
     assert "browser" in in_area(findings, "config", "note")[0]["what"]
 
 
+def test_names_that_refer_to_nothing_are_reported(sound: Path, retinue: RunCommand) -> None:
+    retinue("config", "set", "tools.deny", '["exce"]')
+    retinue("config", "set", "plugins.slots.contextEngine", "clever")
+    found = " ".join(each["what"] for each in in_area(look(retinue), "config", "warning"))
+    assert "There is no tool 'exce', so this has no effect. Did you mean exec?" in found
+    assert "There is no context engine 'clever'" in found
+
+
 def test_what_others_may_read_is_found_and_closed(sound: Path, retinue: RunCommand) -> None:
     credentials = sound / "credentials"
     credentials.mkdir(mode=0o700, exist_ok=True)

@@ -105,3 +105,53 @@ def test_schema_has_descriptions(retinue: Any) -> None:
 def test_missing_arguments_are_usage_errors(retinue: Any) -> None:
     assert retinue("set", "memory.citations")[0] == 2
     assert retinue("explain")[0] == 2
+
+
+NAMES = """{
+  tools: {
+    allow: ["read", "exce", "bash", "mem*", "zzz*"],
+    sandbox: { tools: { deny: ["wirte"] } },
+    agentToAgent: { allow: ["*", "wroker"] },
+  },
+  agents: {
+    list: [
+      { id: "worker", tools: { deny: ["grop", "group:runtim"] }, subagents: { allowAgents: ["worker", "boss"] } },
+    ],
+  },
+  gateway: { tools: { deny: ["web_fetsh"] } },
+  plugins: { deny: ["weather"], slots: { contextEngine: "defualt" } },
+  bindings: [{ agentId: "workr", match: { channel: "http" } }],
+}"""
+
+
+def test_a_name_in_a_list_that_does_not_exist_is_reported_with_the_nearest(retinue: Any, write: Write) -> None:
+    write(NAMES)
+    code, out, _ = retinue("validate", "--json")
+    found = {problem["path"]: problem["message"] for problem in json.loads(out)["warnings"]}
+    assert code == 0
+    assert found == {
+        "tools.allow[1]": "There is no tool 'exce', so this has no effect. Did you mean exec?",
+        "tools.allow[4]": "There is no tool 'zzz*', so this has no effect. `retinue tools list` lists the tools.",
+        "tools.sandbox.tools.deny[0]": "There is no tool 'wirte', so this has no effect. Did you mean write?",
+        "tools.agentToAgent.allow[1]": "There is no agent 'wroker', so this has no effect. Did you mean worker?",
+        "agents.list[0].tools.deny[0]": "There is no tool 'grop', so this has no effect. Did you mean grep?",
+        "agents.list[0].tools.deny[1]": "There is no group of tools 'group:runtim', so this has no effect. "
+        "Did you mean group:runtime?",
+        "agents.list[0].subagents.allowAgents[1]": "There is no agent 'boss', so this has no effect. "
+        "`retinue agents list` lists the agents.",
+        "gateway.tools.deny[0]": "There is no tool 'web_fetsh', so this has no effect. Did you mean web_fetch?",
+        "plugins.deny[0]": "There is no plugin 'weather', so this has no effect. "
+        "`retinue plugins list` lists the plugins.",
+        "plugins.slots.contextEngine": "There is no context engine 'defualt', so this has no effect. "
+        "Did you mean default?",
+        "bindings[0].agentId": "There is no agent 'workr', so this has no effect. Did you mean worker?",
+    }
+
+
+def test_a_skill_in_a_list_that_does_not_exist_is_reported(retinue: Any, write: Write, home: HomePaths) -> None:
+    write('{ agents: { defaults: { skills: ["todo", "wether"] } } }')
+    assert json.loads(retinue("validate", "--json")[1])["warnings"] == []  # there is no workspace yet
+    run(["init", "--home", str(home.path), "--quiet"])
+    retinue("path")
+    (warning,) = json.loads(retinue("validate", "--json")[1])["warnings"]
+    assert warning["message"] == "There is no skill 'wether', so this has no effect. Did you mean weather?"

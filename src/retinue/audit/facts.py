@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from retinue.automation.clock_jumps import ClockJump
 from retinue.config.load import LoadedConfig
+from retinue.config.sources import Problem
 from retinue.core.keys import AgentId
 from retinue.providers.auth_profiles import ProfileSummary
 from retinue.sandbox.sandboxes import BackendCandidate
@@ -147,6 +148,8 @@ class Facts(Struct, frozen=True):
     """Problems in the hash chain of the audit log."""
     clock_jumps: tuple[ClockJump, ...] = ()
     """The latest changes of the clock."""
+    unknown_names: tuple[Problem, ...] = ()
+    """Names in the configuration that refer to nothing."""
     jobs_ahead: tuple[str, ...] = ()
     """The names of jobs whose next run was planned by a clock that was ahead."""
 

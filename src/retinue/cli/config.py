@@ -89,7 +89,14 @@ def _print_edit(invocation: Invocation, edited: Edited, verb: str) -> None:
 @pass_invocation
 def validate(invocation: Invocation) -> int:
     """Validate the configuration: errors, warnings, and keys that are accepted but not used yet."""
+    from msgspec.structs import replace
+
+    from retinue.runtime.home import load_home
+    from retinue.runtime.inspect.names import find_unknown_names
+
     loaded = _read(invocation)
+    if loaded.source == "file":
+        loaded = replace(loaded, problems=(*loaded.problems, *find_unknown_names(load_home(invocation.home))))
     invocation.show(
         {
             "file": str(loaded.home.config_file),

@@ -10,6 +10,7 @@ from retinue.config.keypath import Step, format_key_path
 from retinue.config.keys import Key, find_key, is_secret, nearest_key, shape_of, step_into, suggest_key
 from retinue.config.schema import Config
 from retinue.config.sections.agents import ModelChoice
+from retinue.config.sections.gateway import GatewayTools
 from retinue.config.sections.tools import AllowRules
 from retinue.config.sources import Located, Problem
 from retinue.config.variables import REFUSED, refused_variables
@@ -21,6 +22,7 @@ from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.policy import GROUPS
 
 _SHOWN_CHARS = 40
+_TOOL_RULES = (AllowRules, GatewayTools, ToolsSettings)
 _MODEL_SECTIONS = (ModelChoice, ModelsSettings, ProviderSettings, ModelSettings)
 
 
@@ -40,10 +42,10 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
 
 def pending_keys(tree: Located) -> tuple[str, ...]:
     """Return the keys of a tree that are accepted but not used yet."""
-    return tuple(format_key_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
+    return tuple(format_key_path(path) for path, key, _ in known_keys(tree) if key.pending and key.shape.is_leaf)
 
 
-def _known_keys(
+def known_keys(
     node: Located, key: Key | None = None, path: tuple[Step, ...] = ()
 ) -> Iterator[tuple[tuple[Step, ...], Key, Located]]:
     """Yield every known key of the tree, down to those with values."""
@@ -55,11 +57,11 @@ def _known_keys(
     for step, below in _children(node):
         found = step_into(key.shape, step, "")
         if found is not None:
-            yield from _known_keys(below, found, (*path, step))
+            yield from known_keys(below, found, (*path, step))
 
 
 def _unknown_keys(tree: Located) -> Iterator[Problem]:
-    for path, key, node in ((), Key("", shape_of(Config)), tree), *_known_keys(tree):
+    for path, key, node in ((), Key("", shape_of(Config)), tree), *known_keys(tree):
         if key.shape.is_leaf:
             continue
         for step, below in _children(node):
@@ -125,8 +127,8 @@ def _suggest_model(ref: ModelRef | None, text: str, config: Config, aliases: Map
 
 def _unknown_groups(tree: Located) -> Iterator[Problem]:
     """Return problems for unknown tool groups: a misspelled one in `deny` would silently deny nothing."""
-    for path, key, node in _known_keys(tree):
-        if key.section is None or not issubclass(key.section, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
+    for path, key, node in known_keys(tree):
+        if key.section is None or not issubclass(key.section, _TOOL_RULES) or not key.shape.is_leaf:
             continue
         for index, item in _children(node):
             name = str(item.value).strip().lower()

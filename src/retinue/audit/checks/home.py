@@ -27,7 +27,7 @@ def check_config(facts: Facts) -> Iterator[Finding]:
             instead[loaded.source],
             "Correct it, then run `retinue config validate`.",
         )
-    for problem in loaded.warnings:
+    for problem in (*loaded.warnings, *facts.unknown_names):
         yield Finding(
             "config",
             Severity.WARNING,

@@ -44,6 +44,7 @@ from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_sessions, open_workspace, seed_agent
 from retinue.runtime.home import Home
+from retinue.runtime.inspect.names import find_unknown_names
 from retinue.runtime.memory.session_memory import index_path, open_memory
 from retinue.runtime.models import ModelAccess, open_access, try_models
 from retinue.security.secrets import ExecSecret, KeyringSecret
@@ -137,6 +138,7 @@ async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = 
         state_whole=whole,
         state_reports=list_reports(home.paths, home.job_database),
         plugin_problems=home.registry.problems,
+        unknown_names=await anyio.to_thread.run_sync(find_unknown_names, home),
         audit_damage=tuple(map(str, await anyio.to_thread.run_sync(home.audit.verify))),
         clock_jumps=tuple(recent_jumps(folder / DATABASE_NAME, home.clock.now())),
         jobs_ahead=await anyio.to_thread.run_sync(list_jobs_ahead, home.job_database, home.clock.now()),
