@@ -279,6 +279,7 @@ def test_it_is_known_whether_a_session_is_done_and_whose_a_message_is(inbox: Inb
     assert inbox.is_unfinished(KEY)
     assert not inbox.is_unfinished(OTHER)
     assert inbox.session_of(run("a")) == KEY
+    assert inbox.message(run("a")).inbound.session == KEY
     inbox.finish(run("a"), answer("a"))
     assert not inbox.is_unfinished(KEY)
     with pytest.raises(UnknownRun, match="not in the inbox"):

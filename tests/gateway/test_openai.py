@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 
 from retinue.core.messages import Usage
-from retinue.testing.replies import Fault, breaks, calls, calls_badly, calls_together, refuses, says
+from retinue.testing.replies import Fault, Reply, breaks, calls, calls_badly, calls_together, refuses, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process, open_hall, raw_socket
 
@@ -279,7 +279,8 @@ async def test_pictures_come_as_data_urls(hall: Hall, client: AsyncOpenAI) -> No
     ("body", "param"),
     [
         ({"n": 2}, "n"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "grammar"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {"name": "read"}}]}, "tools"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
@@ -512,6 +513,7 @@ async def test_a_response_that_fails_in_the_stream_says_so(hall: Hall, client: A
         ({"input": [{"type": "function_call", "arguments": "{}"}]}, "input.0"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"background": True}, "background"),
     ],
 )
@@ -591,3 +593,162 @@ async def test_a_turn_that_a_killed_gateway_left_is_answered_by_the_next(tmp_pat
             answer = await client.post("/v1/chat/completions", json=body, headers=headers)
         assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"
         assert "get_weather" in offered(hall)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "kind", "code"),
+    [
+        (refuses(401, "bad key"), openai.AuthenticationError, "authentication_error", "provider_authentication"),
+        (refuses(429, "slow down", retry_after=900), openai.RateLimitError, "rate_limit_error", "rate_limit_exceeded"),
+        (refuses(402, "no credit"), openai.RateLimitError, "rate_limit_error", "insufficient_quota"),
+    ],
+)
+async def test_the_providers_refusal_keeps_its_meaning(
+    hall: Hall, client: AsyncOpenAI, reply: Reply, error: type[openai.APIStatusError], kind: str, code: str
+) -> None:
+    hall.model.push(reply)
+    with pytest.raises(error) as refused:
+        await client.chat.completions.create(model="retinue", messages=user("hi"))
+    assert (refused.value.type, refused.value.code) == (kind, code)
+    assert refused.value.response.headers["x-should-retry"] == "false", "the message was accepted"
+    assert "www-authenticate" not in refused.value.response.headers, "the client's own token is valid"
+    assert refused.value.response.headers.get("retry-after") == ("900" if reply.headers else None)
+
+
+async def test_a_provider_refusal_in_a_stream_has_its_code(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(refuses(429, "slow down", retry_after=900))
+    stream = await client.responses.create(model="retinue", input="hi", stream=True)
+    last = [event async for event in stream][-1]
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert last.response.error.code == "rate_limit_exceeded"
+
+
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "people": {"type": "integer"}},
+    "required": ["city", "people"],
+    "additionalProperties": False,
+}
+ROME = '{"city": "Rome", "people": 2748109}'
+
+
+async def test_an_answer_by_a_schema_is_corrected_until_it_is_valid(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("Rome, of course."), says('{"city": "Rome"}'), says(f"```json\n{ROME}\n```"))
+    answer = await client.chat.completions.create(
+        model="retinue",
+        messages=user("Which city?"),
+        response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}},
+    )
+    assert json.loads(answer.choices[0].message.content or "") == json.loads(ROME)
+    asked = [sent_messages(hall, at)[-1]["content"] for at in range(3)]
+    assert '"additionalProperties": false' in asked[0]
+    assert "not JSON" in asked[1]
+    assert '"people" is a required property' in asked[2]
+
+
+async def test_an_answer_that_stays_invalid_is_an_error(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("no"), says("[1]"), says("no"))
+    with pytest.raises(openai.UnprocessableEntityError, match="requested format"):
+        await client.chat.completions.create(
+            model="retinue", messages=user("hi"), response_format={"type": "json_object"}
+        )
+    assert len(hall.model.model_requests) == 3
+
+
+async def test_a_streamed_answer_in_json_mode_has_only_the_valid_answer(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("Well: Rome"), says(ROME))
+    stream = await client.chat.completions.create(
+        model="retinue", messages=user("hi"), response_format={"type": "json_object"}, stream=True
+    )
+    assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == ROME
+
+
+async def test_a_response_by_a_schema(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("Rome"), says(ROME))
+    response = await client.responses.create(
+        model="retinue",
+        input="Which city?",
+        text={"format": {"type": "json_schema", "name": "city", "schema": CITY}},
+    )
+    assert json.loads(response.output_text) == json.loads(ROME)
+    stored = await client.responses.retrieve(response.id)
+    assert json.loads(stored.output_text) == json.loads(ROME)
+
+
+@pytest.mark.parametrize("schema", [{"type": "nothing"}, {"$ref": "http://127.0.0.1:9/schema.json"}])
+async def test_a_schema_that_cannot_be_used_is_refused(hall: Hall, schema: dict[str, Any]) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    async with hall.http() as client:
+        body = {"model": "retinue", "messages": user("hi"), "response_format": wanted}
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format"), answer.text
+    assert hall.model.model_requests == []
+
+
+async def test_a_response_can_be_retrieved(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("Four.", usage=Usage(input=90, output=7)), says("And th", cut_short=True), refuses(400, "bad"))
+    made = await client.responses.create(model="retinue", input="2+2?", instructions="Be brief.")
+    stored = await client.responses.retrieve(made.id)
+    assert (stored.id, stored.status, stored.output_text) == (made.id, "completed", "Four.")
+    assert (stored.model, stored.instructions) == ("retinue/main", "Be brief.")
+    assert stored.usage is not None
+    assert stored.usage.output_tokens == 7
+    cut = await client.responses.create(model="retinue", input="a story")
+    assert (await client.responses.retrieve(cut.id)).status == "incomplete"
+    stream = await client.responses.create(model="retinue", input="hi", stream=True)
+    broken = [event async for event in stream][-1]
+    assert broken.type == "response.failed"
+    failed = await client.responses.retrieve(broken.response.id)
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert "bad" in failed.error.message
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve("resp_nonsense")
+
+
+async def test_a_response_that_is_not_ready_is_in_progress(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(breaks(Fault.HANG, "I think"))
+    stream = await client.responses.create(model="retinue", input="hi", stream=True)
+    async for event in stream:
+        if event.type == "response.created":
+            assert (await client.responses.retrieve(event.response.id)).status == "in_progress"
+            break
+    await stream.close()
+
+
+async def test_an_older_completion(hall: Hall, client: AsyncOpenAI) -> None:
+    hall.model.push(says("Four."), says("One, two."))
+    answer = await client.completions.create(model="retinue", prompt="2+2?")
+    assert (answer.object, answer.choices[0].text, answer.choices[0].finish_reason) == (
+        "text_completion",
+        "Four.",
+        "stop",
+    )
+    assert answer.id.startswith("cmpl-")
+    assert answer.usage is not None
+    assert "2+2?" in sent_messages(hall)[-1]["content"]
+    stream = await client.completions.create(
+        model="retinue", prompt=["count"], stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "One, two."
+    assert chunks[-1].usage is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
+        ({"logprobs": 3}, "logprobs"),
+    ],
+)
+async def test_what_older_completions_do_not_support(hall: Hall, body: dict[str, Any], param: str) -> None:
+    async with hall.http() as client:
+        answer = await client.post("/v1/completions", json={"model": "retinue", "prompt": "hi", **body})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text

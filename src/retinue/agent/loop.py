@@ -53,7 +53,10 @@ from retinue.tools.toolset import unwrap_call
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
 MAX_OVERFLOWS = 3
+MAX_CORRECTIONS = 2
+"""How often the model is asked again for an answer in the requested format."""
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
+WRONG_FORMAT = "The answer does not have the requested format: {fault} Answer again, with the JSON value only."
 REPETITION_WARNING = (
     "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
 )
@@ -79,6 +82,8 @@ class LoopParts(Struct, frozen=True):
     """Returns why the turn must end after this usage, or None."""
     has_room: Callable[[Sequence[Message]], bool] = unlimited_room
     """Returns whether another request with these messages fits into the context window."""
+    find_fault: Callable[[str], str | None] = lambda text: None
+    """Returns why an answer does not have the requested format, or None."""
 
 
 class LoopEnd(Struct, frozen=True):
@@ -102,6 +107,7 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
     guard = RepetitionGuard(parts.limits)
     usage = Usage()
     answer: AssistantMessage | None = None
+    corrections = 0
     for rounds in range(1, parts.limits.rounds + 1):
         if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
@@ -131,6 +137,13 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
             if progress is LoopProgress.REPEATING:
                 messages.append(await _record(said(REPETITION_WARNING), parts))
+        elif (fault := parts.find_fault(answer.text)) is not None:
+            if corrections == MAX_CORRECTIONS:
+                wrong = ModelFailed(Failure.UNKNOWN, f"the model did not use the requested format: {fault}")
+                return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, wrong)
+            corrections += 1
+            messages.append(await _record(said(WRONG_FORMAT.format(fault=fault)), parts))
+            continue
         else:
             # A message that arrived meanwhile gets a turn, and with it an answer, of its own.
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
@@ -272,4 +285,5 @@ def _finish(turn: Turn, end: LoopEnd | None, *, timed_out: bool) -> TurnFinished
     error = f"No answer: {end.failure.detail}" if end.failure else None
     reason = end.failure.reason if end.failure else None
     model = answer.model or turn.model
-    return TurnFinished(turn.run, end.status, answer.text, end.usage, model, error, reason, end.handed)
+    later = end.failure.retry_after if end.failure else None
+    return TurnFinished(turn.run, end.status, answer.text, end.usage, model, error, reason, end.handed, later)

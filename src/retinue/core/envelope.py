@@ -12,7 +12,7 @@ from retinue.core.errors import MessageTooLarge
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
-from retinue.core.model import ReasoningEffort, ToolSpec
+from retinue.core.model import Failure, ReasoningEffort, ToolSpec
 
 MAX_MESSAGE_CHARS = 1_000_000
 """The longest text of a message, at every entry point."""
@@ -113,6 +113,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """The number of messages between sessions since the last message of a person, including this one."""
     own_turn: bool = False
     """Whether its sender waits for an answer to this message alone: it joins no other turn, and no cap drops it."""
+    answer_format: AnswerFormat | None = None
+    """The format of the answer; None for text."""
 
     @property
     def chat(self) -> tuple[str, str, str, str, str | None] | None:
@@ -127,7 +129,13 @@ class Inbound(Struct, frozen=True, rename="camel"):
     @property
     def stands_alone(self) -> bool:
         """Whether it must not share a turn with other messages."""
-        return self.own_turn or bool(self.tools or self.results)
+        return self.own_turn or bool(self.tools or self.results) or self.answer_format is not None
+
+
+class AnswerFormat(Struct, frozen=True):
+    """The format that an answer must have: JSON, by a JSON Schema if there is one."""
+
+    schema: Mapping[str, Any] | None = None
 
 
 class CallSummary(Struct, frozen=True, rename="camel"):
@@ -155,6 +163,10 @@ class Outbound(Struct, frozen=True, rename="camel"):
     voice: bool = False
     silent: bool = False
     error: str | None = None
+    failure: Failure | None = None
+    """The kind of failure, if a model failure ended the turn."""
+    retry_after: float | None = None
+    """After how many seconds the provider accepts another request, if it said so."""
     handed: tuple[ToolCall, ...] = ()
     """Calls of client tools; the agent continues after the client has sent their results."""
     interrupted: bool = False

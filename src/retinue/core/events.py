@@ -108,6 +108,8 @@ class TurnFinished(Struct, frozen=True):
     failure: Failure | None = None
     """The kind of failure, if a model failure ended the turn."""
     handed: tuple[ToolCall, ...] = ()
+    retry_after: float | None = None
+    """After how many seconds the provider accepts another request, if it said so."""
 
 
 TurnEvent = (

@@ -14,7 +14,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolResult, Usage
-from retinue.core.model import ReasoningEffort
+from retinue.core.model import Failure, ReasoningEffort
 from retinue.sessions.jsonl.message_codec import decode_message, decode_usage, encode_message, parse_enum
 
 
@@ -48,7 +48,12 @@ def encode_outbound(outbound: Outbound) -> str:
 def decode_outbound(text: str) -> Outbound:
     """Return the result in `text`; raise `ValueError` if it cannot be read."""
     data = load_json(text)
-    return from_plain(data | {"session": _decode_key(data), "usage": decode_usage(data.get("usage"))}, Outbound)
+    changes = {
+        "session": _decode_key(data),
+        "usage": decode_usage(data.get("usage")),
+        "failure": parse_enum(Failure, data.get("failure")),
+    }
+    return from_plain(data | changes, Outbound)
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:

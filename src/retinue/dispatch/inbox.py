@@ -106,6 +106,8 @@ _IS_UNFINISHED = "SELECT 1 FROM inbox WHERE session = ? AND agent = ? AND state 
 
 _SESSION_OF = "SELECT session, agent FROM inbox WHERE run = ?"
 
+_MESSAGE = "SELECT run, session, agent, payload, accepted_at, attempts FROM inbox WHERE run = ?"
+
 _ORIGIN = "SELECT payload FROM inbox WHERE run = ? AND account IS NOT NULL"
 
 # The indexes are named because SQLite would otherwise sort all messages of the session to find the last one.
@@ -332,6 +334,11 @@ class Inbox:
     def session_of(self, run: RunId) -> SessionKey:
         """Return the session of a message; raise `UnknownRun` if there is no such message."""
         return _key_of(self._one(_SESSION_OF, run))
+
+    def message(self, run: RunId) -> Waiting:
+        """Return a message as it was accepted; raise `UnknownRun` or, if it cannot be read, `ValueError`."""
+        row = self._one(_MESSAGE, run)
+        return Waiting(run, decode_inbound(row["payload"]), parse_moment(row["accepted_at"]), row["attempts"])
 
     def _one(self, query: str, run: RunId) -> sqlite3.Row:
         for row in self._database.read(query, (run,)):

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from retinue.config.sections.gateway import HttpEndpoint
 from retinue.gateway.auth.authenticator import Principal, bearer_token
 from retinue.gateway.auth.request_source import find_source
-from retinue.gateway.errors import BadField, RequestRefused, explain_failure, read_json
+from retinue.gateway.errors import BadField, ProviderFailed, RequestRefused, explain_failure, read_json
 from retinue.gateway.gateway import Gateway
 from retinue.wire import codec
 from retinue.wire.frames import Credentials, Failure, Wire
@@ -141,7 +141,7 @@ def plain_response(content: object, status: int = 200, headers: dict[str, str] |
 def error_body(failure: Failure, error: Exception | None = None) -> dict[str, Any]:
     """A failure in OpenAI's format."""
     param = error.param if isinstance(error, BadField) else None
-    kind = error.kind if isinstance(error, BadField) and error.kind else failure.code.value
+    kind = (error.kind if isinstance(error, BadField | ProviderFailed) else None) or failure.code.value
     kind_of_error = _OPENAI_TYPES.get(failure.code, "invalid_request_error")
     return {"error": {"message": failure.message, "type": kind_of_error, "param": param, "code": kind}}
 
@@ -158,9 +158,14 @@ class OpenAIEndpoint(RouteEndpoint, frozen=True):
         except Exception as error:  # noqa: BLE001 - border: the caller gets an error, and unexpected ones are logged
             failure = explain_failure(error, self.path)
             headers = failure_headers(failure)
-            # OpenAI's clients repeat requests that failed with 409 or 5xx; an accepted message must not be sent twice.
-            headers["x-should-retry"] = "true" if failure.retryable else "false"
-            response = plain_response(error_body(failure, error), HTTP_STATUS[failure.code], headers)
+            of_provider = isinstance(error, ProviderFailed)
+            if of_provider:
+                headers.pop("WWW-Authenticate", None)  # it is not the client's token that was refused
+            # OpenAI's clients repeat requests that failed with 409, 429 or 5xx; an accepted message must not be sent
+            # twice.
+            headers["x-should-retry"] = "true" if failure.retryable and not of_provider else "false"
+            status = error.status if isinstance(error, ProviderFailed) else HTTP_STATUS[failure.code]
+            response = plain_response(error_body(failure, error), status, headers)
             outcome = failure.code.value
         if hasattr(request.state, "principal"):
             gateway: Gateway = request.app.state.gateway

@@ -65,6 +65,15 @@ class BadField(RequestRefused):
         self.kind = kind
 
 
+class ProviderFailed(RequestRefused):
+    """A turn has no answer because of the model's provider; `status` and `kind` are those that OpenAI's API uses."""
+
+    def __init__(self, code: ErrorCode, message: str, *, status: int, kind: str, retry_after: float | None) -> None:
+        super().__init__(code, message, round(retry_after * 1000) if retry_after is not None else None)
+        self.status = status
+        self.kind = kind
+
+
 def read_json(text: bytes | str, kind: type[T]) -> T:
     """Decode a request; raises `BadField` for a value of a wrong type, `RequestRefused` for a text that is not JSON."""
     try:

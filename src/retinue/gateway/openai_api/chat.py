@@ -10,19 +10,19 @@ from msgspec import Struct
 from retinue.core.envelope import Outbound
 from retinue.core.events import MessageFinished, TextDelta, TurnStatus
 from retinue.core.messages import StopReason, ToolCall, Usage
-from retinue.core.model import ToolSpec
+from retinue.core.model import Failure, ToolSpec
 from retinue.gateway.endpoint import error_body, to_json
-from retinue.gateway.errors import BadField, RequestRefused, explain_failure
+from retinue.gateway.errors import BadField, ProviderFailed, RequestRefused, explain_failure
 from retinue.gateway.openai_api.requests import (
     ChatMessage,
     ChatRequest,
     ClientConversation,
+    CompletionRequest,
     make_tool,
     offers_tools,
     read_arguments,
     read_content,
     read_text,
-    refuse_format,
     write_arguments,
 )
 from retinue.gateway.openai_api.run_stream import RunResult, RunStream
@@ -72,13 +72,27 @@ def read_tools(body: ChatRequest) -> tuple[ToolSpec, ...]:
 
 def refuse_unsupported(body: ChatRequest) -> None:
     """Raise `BadField` for parameters that an agent cannot follow."""
-    refuse_format(body.response_format, "response_format")
     if body.n is not None and body.n > 1:
         raise BadField("n", "An agent returns one answer: `n` must be 1.")
     if body.logprobs:
         raise BadField("logprobs", "An agent's answer has no `logprobs`.")
     if body.modalities and body.modalities != ["text"]:
         raise BadField("modalities", "An agent answers with text.")
+
+
+def read_prompt(body: CompletionRequest) -> str:
+    """The prompt of a completion; raises `BadField` for several prompts and for what an agent cannot follow."""
+    for name, value in (("n", body.n or 1), ("best_of", body.best_of or 1)):
+        if value > 1:
+            raise BadField(name, f"An agent returns one answer: `{name}` must be 1.")
+    unsupported = {"echo": body.echo, "suffix": body.suffix, "logprobs": body.logprobs}
+    for name, wanted in unsupported.items():
+        if wanted:
+            raise BadField(name, f"`{name}` is not supported.")
+    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    if len(prompts) != 1:
+        raise BadField("prompt", "Send one prompt in each request.")
+    return prompts[0]
 
 
 class Completion(Struct, frozen=True):
@@ -103,7 +117,7 @@ class Completion(Struct, frozen=True):
 
     async def stream(self, run: RunStream, *, with_usage: bool) -> AsyncIterator[str]:
         """The answer while it is generated, as server-sent events."""
-        yield self._chunk({"role": "assistant", "content": "", "refusal": None}, None)
+        yield self._open()
         spoken = SpokenText()
         try:
             async for event in run.events():
@@ -111,7 +125,7 @@ class Completion(Struct, frozen=True):
                     case None:
                         yield KEEP_ALIVE
                     case TextDelta(text):
-                        yield self._chunk({"content": spoken.add(text)}, None)
+                        yield self._chunk(spoken.add(text), None)
                     case MessageFinished(message):
                         spoken.end(message.stop)
                     case Outbound():
@@ -125,15 +139,21 @@ class Completion(Struct, frozen=True):
     def _end(self, outbound: Outbound, spoken: SpokenText, *, with_usage: bool) -> Iterator[str]:
         refuse_failed(outbound)
         if outbound.text and not spoken.anything:
-            yield self._chunk({"content": outbound.text}, None)
+            yield self._chunk(outbound.text, None)
         for at, call in enumerate(outbound.handed):
-            yield self._chunk({"tool_calls": [{"index": at, **_write_call(call)}]}, None)
-        yield self._chunk({}, finish_reason(RunResult(outbound, spoken.stop)))
+            yield self._delta({"tool_calls": [{"index": at, **_write_call(call)}]}, None)
+        yield self._chunk(None, finish_reason(RunResult(outbound, spoken.stop)))
         if with_usage:
             frame = self._frame("chat.completion.chunk", [])
             yield f"data: {to_json(frame | {'usage': write_usage(outbound.usage)})}\n\n"
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None) -> str:
+    def _open(self) -> str:
+        return self._delta({"role": "assistant", "content": "", "refusal": None}, None)
+
+    def _chunk(self, text: str | None, finish: str | None) -> str:
+        return self._delta({} if text is None else {"content": text}, finish)
+
+    def _delta(self, delta: dict[str, Any], finish: str | None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return f"data: {to_json(self._frame('chat.completion.chunk', [choice]))}\n\n"
 
@@ -146,6 +166,25 @@ class Completion(Struct, frozen=True):
             "system_fingerprint": None,
             "choices": choices,
         }
+
+
+class TextCompletion(Completion, frozen=True):
+    """Encodes one answer in the older format, as a whole or in chunks."""
+
+    def write(self, found: RunResult) -> dict[str, Any]:
+        refuse_failed(found.outbound)
+        choice = _write_text(found.outbound.text, finish_reason(found))
+        return self._frame("", [choice]) | {"usage": write_usage(found.outbound.usage)}
+
+    def _open(self) -> str:
+        return ""
+
+    def _chunk(self, text: str | None, finish: str | None) -> str:
+        return f"data: {to_json(self._frame('', [_write_text(text or '', finish)]))}\n\n"
+
+    def _frame(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        frame = super()._frame("text_completion", choices)
+        return frame | {"id": f"cmpl-{self.run}"}
 
 
 class SpokenText:
@@ -166,13 +205,43 @@ class SpokenText:
         self.between, self.stop = True, stop
 
 
+def _write_text(text: str, finish: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+
+
 def finish_reason(found: RunResult) -> str:
     """The finish reason of the API."""
     return "tool_calls" if found.outbound.handed else _FINISH.get(found.stop, "stop")
 
 
+class ProviderStatus(Struct, frozen=True):
+    """How OpenAI's API reports a failure of the provider."""
+
+    status: int
+    code: ErrorCode
+    kind: str
+
+
+_PROVIDER_STATUS = {
+    Failure.AUTH: ProviderStatus(401, ErrorCode.UNAUTHENTICATED, "provider_authentication"),
+    Failure.RATE_LIMIT: ProviderStatus(429, ErrorCode.RATE_LIMITED, "rate_limit_exceeded"),
+    Failure.BILLING: ProviderStatus(429, ErrorCode.RATE_LIMITED, "insufficient_quota"),
+    Failure.OVERFLOW: ProviderStatus(400, ErrorCode.BAD_REQUEST, "context_length_exceeded"),
+    Failure.OVERLOADED: ProviderStatus(503, ErrorCode.BUSY, "provider_overloaded"),
+    Failure.SERVER: ProviderStatus(502, ErrorCode.FAILED, "provider_error"),
+    Failure.CONNECTION: ProviderStatus(502, ErrorCode.FAILED, "provider_unreachable"),
+    Failure.TIMEOUT: ProviderStatus(504, ErrorCode.FAILED, "provider_timeout"),
+}
+"""Failures that have a meaning for the client; all others have the status 422."""
+
+
 def refuse_failed(outbound: Outbound) -> None:
     """Raise `RequestRefused` for a turn without an answer."""
+    found = _PROVIDER_STATUS.get(outbound.failure) if outbound.failure else None
+    if found is not None and outbound.status is TurnStatus.FAILED:
+        message = outbound.error or "The provider refused the request."
+        later = outbound.retry_after
+        raise ProviderFailed(found.code, message, status=found.status, kind=found.kind, retry_after=later)
     match outbound.status:
         case TurnStatus.FAILED:
             raise RequestRefused(ErrorCode.FAILED, outbound.error or "The turn failed.")

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from retinue.core.envelope import MAX_MESSAGE_CHARS
+from retinue.core.envelope import MAX_MESSAGE_CHARS, AnswerFormat
+from retinue.core.errors import UsageError
 from retinue.core.messages import (
     INVALID_ARGUMENTS,
     AssistantMessage,
@@ -26,6 +27,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import ToolSpec
 from retinue.gateway.errors import BadField
+from retinue.runtime.turns.answer_format import check_schema
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 
 MAX_IMAGES = 20
@@ -206,10 +208,18 @@ def read_text(content: Content | None, param: str) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
+class NamedSchema(OpenAIShape, frozen=True):
+    """A JSON Schema in a request for a chat completion."""
+
+    schema: dict[str, Any] | None = None
+
+
 class ChosenFormat(OpenAIShape, frozen=True):
-    """The format of an answer."""
+    """The format of an answer. Chat completions have the schema in `json_schema`, responses in `schema`."""
 
     type: str = "text"
+    json_schema: NamedSchema | None = None
+    schema: dict[str, Any] | None = None
 
 
 class ToolChoice(OpenAIShape, frozen=True):
@@ -221,10 +231,23 @@ class ToolChoice(OpenAIShape, frozen=True):
 Choice = Literal["none", "auto", "required"] | ToolChoice
 
 
-def refuse_format(wanted: ChosenFormat | None, param: str) -> None:
-    """Raise `BadField` for a format other than text, which an agent cannot guarantee."""
-    if wanted is not None and wanted.type != "text":
-        raise BadField(param, "Only the format `text` is supported.")
+def read_format(wanted: ChosenFormat | None, param: str) -> AnswerFormat | None:
+    """The format of the answer; None for text. Raises `BadField` for an unknown format or an unusable schema."""
+    match wanted:
+        case None | ChosenFormat(type="text"):
+            return None
+        case ChosenFormat(type="json_object"):
+            return AnswerFormat()
+        case ChosenFormat(type="json_schema"):
+            schema = wanted.json_schema.schema if wanted.json_schema else wanted.schema
+            if schema is None:
+                raise BadField(param, "The format `json_schema` needs a `schema`.")
+            try:
+                check_schema(schema)
+            except UsageError as error:
+                raise BadField(param, str(error)) from None
+            return AnswerFormat(schema)
+    raise BadField(param, "The formats are `text`, `json_object` and `json_schema`.")
 
 
 def offers_tools(choice: Choice | None) -> bool:
@@ -297,6 +320,21 @@ class ChatRequest(OpenAIShape, frozen=True):
     functions: list[Any] | None = None
     logprobs: bool | None = None
     modalities: list[str] | None = None
+
+
+class CompletionRequest(OpenAIShape, frozen=True):
+    """A request for a completion of the older API. Sampling parameters such as `temperature` have no effect."""
+
+    model: Name
+    prompt: Annotated[str, Meta(extra_json_schema={"maxLength": MAX_MESSAGE_CHARS})] | list[str]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    user: User | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    best_of: Annotated[int, Meta(ge=1)] | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    logprobs: int | None = None
 
 
 class ResponseItem(OpenAIShape, frozen=True):

@@ -9,14 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.envelope import Outbound
-from retinue.core.events import MessageFinished, TextDelta
+from retinue.core.events import MessageFinished, TextDelta, TurnStatus
 from retinue.core.keys import RunId
 from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
 from retinue.gateway.endpoint import error_body, to_json
-from retinue.gateway.errors import BadField, explain_failure
+from retinue.gateway.errors import BadField, RequestRefused, explain_failure
 from retinue.gateway.openai_api.chat import KEEP_ALIVE, SpokenText, refuse_failed
 from retinue.gateway.openai_api.requests import (
+    ChosenFormat,
     ClientConversation,
     ResponseItem,
     ResponseRequest,
@@ -25,7 +26,6 @@ from retinue.gateway.openai_api.requests import (
     read_arguments,
     read_content,
     read_text,
-    refuse_format,
     write_arguments,
 )
 from retinue.gateway.openai_api.run_stream import RunResult, RunStream
@@ -91,14 +91,13 @@ def read_tools(body: ResponseRequest) -> tuple[ToolSpec, ...]:
 
 def refuse_unsupported(body: ResponseRequest) -> None:
     """Raise `BadField` for parameters that an agent cannot follow."""
-    refuse_format(body.text.format if body.text else None, "text.format")
     if body.background:
         raise BadField("background", "Background responses are not supported. Use `stream`.")
 
 
-def read_previous(response: str | None) -> RunId | None:
-    """The run of an earlier response."""
-    return RunId(response.removeprefix(RESPONSE_PREFIX)) if response else None
+def read_run(response: str) -> RunId:
+    """The run of a response."""
+    return RunId(response.removeprefix(RESPONSE_PREFIX))
 
 
 class ResponseWriter(Struct, frozen=True):
@@ -136,8 +135,7 @@ class ResponseWriter(Struct, frozen=True):
                             yield piece
         except Exception as error:  # noqa: BLE001 - border: the status is sent already, so the stream has the error
             shown = error_body(explain_failure(error, "/v1/responses"), error)["error"]
-            failed = self._frame("failed", [], None) | {"error": {"code": "server_error", "message": shown["message"]}}
-            yield events.write("response.failed", response=failed)
+            yield events.write("response.failed", response=self._failed(shown["code"], shown["message"]))
 
     def _end(
         self, outbound: Outbound, spoken: SpokenText, text: _MessageInProgress, events: _EventWriter
@@ -161,6 +159,21 @@ class ResponseWriter(Struct, frozen=True):
         frame = self._frame("incomplete" if why else "completed", items, outbound.usage)
         return frame | {"incomplete_details": {"reason": why} if why else None}
 
+    def write_stored(self, outbound: Outbound | None, stop: StopReason) -> dict[str, Any]:
+        """A response that was requested earlier, as it is now; None means that its turn has not ended."""
+        if outbound is None:
+            return self._frame("in_progress", [], None)
+        try:
+            refuse_failed(outbound)
+        except RequestRefused as error:
+            failed = self._failed(getattr(error, "kind", ""), str(error))
+            return failed | {"status": "cancelled" if outbound.status is TurnStatus.ABORTED else "failed"}
+        return self._finished(RunResult(outbound, stop))
+
+    def _failed(self, kind: str, message: str) -> dict[str, Any]:
+        code = "rate_limit_exceeded" if kind == "rate_limit_exceeded" else "server_error"
+        return self._frame("failed", [], None) | {"error": {"code": code, "message": message}}
+
     def _frame(self, status: str, output: list[dict[str, Any]], usage: Usage | None) -> dict[str, Any]:
         request = self.request
         tools = [msgspec.to_builtins(tool) | {"strict": False} for tool in request.tools or ()]
@@ -179,7 +192,7 @@ class ResponseWriter(Struct, frozen=True):
             "previous_response_id": request.previous_response_id,
             "store": True,
             "temperature": None,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": _write_format(request)},
             "tool_choice": request.tool_choice if isinstance(request.tool_choice, str) else "auto",
             "tools": tools,
             "top_p": None,
@@ -187,6 +200,11 @@ class ResponseWriter(Struct, frozen=True):
             "usage": _write_usage(usage) if usage else None,
             "user": request.user,
         }
+
+
+def _write_format(request: ResponseRequest) -> dict[str, Any]:
+    wanted = request.text.format if request.text and request.text.format else ChosenFormat()
+    return {"type": wanted.type} | ({"name": "answer", "schema": wanted.schema} if wanted.schema else {})
 
 
 class _EventWriter:

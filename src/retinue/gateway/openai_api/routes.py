@@ -6,18 +6,29 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from retinue.core.messages import StopReason
 from retinue.core.text import estimate_tokens
+from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_disabled
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import chat, responses
-from retinue.gateway.openai_api.requests import ChatRequest, EmbeddingRequest, ResponseRequest
+from retinue.gateway.openai_api.requests import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    ResponseRequest,
+    read_content,
+    read_format,
+)
 from retinue.gateway.openai_api.run_stream import EventStream, RunStream
 from retinue.gateway.openai_api.submit import (
     PRODUCT,
+    RESPONSE_PREFIX,
     AgentRequest,
     find_agent,
     model_names,
@@ -25,7 +36,9 @@ from retinue.gateway.openai_api.submit import (
     reply_headers,
     submit,
 )
-from retinue.wire.protocol import Scope
+from retinue.runtime.turns.answer_format import extract_json
+from retinue.runtime.turns.run_record import find_run
+from retinue.wire.protocol import ErrorCode, Scope
 
 MAX_TEXTS = 2_048
 CLIENT_CLOSED_REQUEST = 499
@@ -38,9 +51,23 @@ async def complete_chat(gateway: Gateway, request: Request, body: ChatRequest) -
     chat.refuse_unsupported(body)
     conversation = new_conversation(gateway, "messages")
     chat.read_messages(body.messages, conversation)
-    wanted = AgentRequest(body.model, body.user, tools=chat.read_tools(body))
+    answer_format = read_format(body.response_format, "response_format")
+    wanted = AgentRequest(body.model, body.user, tools=chat.read_tools(body), answer_format=answer_format)
     run = await submit(gateway, request, wanted, conversation)
     completion = chat.Completion(run.run, _now(gateway), body.model)
+    if body.stream:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        return _stream(run, completion.stream(run, with_usage=with_usage))
+    return await _answer(request, run, completion)
+
+
+async def complete_text(gateway: Gateway, request: Request, body: CompletionRequest) -> Response:
+    """An agent's turn as a completion of the older API; the prompt is the message."""
+    refuse_if_disabled(gateway.runtime.home.config.gateway.http.endpoints.chat_completions, "chatCompletions")
+    conversation = new_conversation(gateway, "prompt")
+    conversation.add_user_message(read_content(chat.read_prompt(body), "prompt"))
+    run = await submit(gateway, request, AgentRequest(body.model, body.user), conversation)
+    completion = chat.TextCompletion(run.run, _now(gateway), body.model)
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         return _stream(run, completion.stream(run, with_usage=with_usage))
@@ -53,11 +80,35 @@ async def create_response(gateway: Gateway, request: Request, body: ResponseRequ
     responses.refuse_unsupported(body)
     conversation = new_conversation(gateway, "input")
     responses.read_input(body, conversation)
-    previous = responses.read_previous(body.previous_response_id)
-    wanted = AgentRequest(body.model, body.user, previous, responses.read_tools(body))
+    previous = responses.read_run(body.previous_response_id) if body.previous_response_id else None
+    answer_format = read_format(body.text.format if body.text else None, "text.format")
+    wanted = AgentRequest(body.model, body.user, previous, responses.read_tools(body), answer_format)
     run = await submit(gateway, request, wanted, conversation)
     writer = responses.ResponseWriter(run.run, _now(gateway), body)
     return _stream(run, writer.stream(run)) if body.stream else await _answer(request, run, writer)
+
+
+async def retrieve_response(gateway: Gateway, request: Request) -> Response:
+    """A response that was requested earlier, also while its turn runs."""
+    refuse_if_disabled(gateway.runtime.home.config.gateway.http.endpoints.responses, "responses")
+    if request.query_params.get("stream") == "true":
+        raise BadField("stream", "A stored response is not streamed. Omit `stream`.")
+    run = responses.read_run(request.path_params["response"])
+    try:
+        accepted = gateway.runtime.services.inbox.message(run)
+    except (UnknownRun, ValueError):
+        name = f"{RESPONSE_PREFIX}{run}"[:100]
+        raise BadField(
+            "response_id", f"There is no response '{name}', or it has expired.", code=ErrorCode.NOT_FOUND
+        ) from None
+    inbound = accepted.inbound
+    outcome = gateway.runtime.services.inbox.outcome(run)
+    if outcome is not None and inbound.answer_format is not None:
+        outcome = replace(outcome, text=extract_json(outcome.text))
+    answers = find_run(gateway.runtime.agent(inbound.session.agent).store, inbound.session, run).answers
+    asked = ResponseRequest(f"{PRODUCT}/{inbound.session.agent}", "", inbound.instructions or None)
+    writer = responses.ResponseWriter(run, int(accepted.accepted_at.timestamp()), asked)
+    return plain_response(writer.write_stored(outcome, answers[-1].stop if answers else StopReason.END))
 
 
 def _now(gateway: Gateway) -> int:
@@ -145,6 +196,23 @@ ENDPOINTS = (
         "An answer of an agent, as OpenAI's responses.",
         ResponseRequest,
         name="respond",
+    ),
+    OpenAIEndpoint(
+        "GET",
+        "/v1/responses/{response}",
+        Scope.READ,
+        retrieve_response,
+        "A response that was requested earlier.",
+        name="response",
+    ),
+    OpenAIEndpoint(
+        "POST",
+        "/v1/completions",
+        Scope.WRITE,
+        complete_text,
+        "An answer of an agent, as OpenAI's older completions.",
+        CompletionRequest,
+        name="complete_text",
     ),
     OpenAIEndpoint("GET", "/v1/models", Scope.READ, list_models, "All agents, as models."),
     OpenAIEndpoint("GET", "/v1/models/{model:path}", Scope.READ, show_model, "One agent, as a model."),

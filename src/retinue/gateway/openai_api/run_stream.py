@@ -9,17 +9,19 @@ from typing import Any
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from retinue.core.envelope import Outbound
-from retinue.core.events import MessageFinished, TurnEvent, TurnFinished
+from retinue.core.events import MessageFinished, TextDelta, TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import StopReason
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.errors import REVOKED_WHILE_WAITING, RequestRefused
 from retinue.gateway.gateway import Gateway
+from retinue.runtime.turns.answer_format import extract_json
 from retinue.wire import codec
 from retinue.wire.frames import TurnPayload
 from retinue.wire.protocol import ErrorCode
@@ -76,10 +78,14 @@ class RunResult(Struct, frozen=True):
 
 
 class RunStream:
-    """A run that a request waits for. The creator must call `leave`; the turn continues after that."""
+    """A run that a request waits for. The creator must call `leave`; the turn continues after that.
 
-    def __init__(self, gateway: Gateway, session: SessionKey, principal: Principal) -> None:
+    With `as_json` there is no text before the outcome, because an answer that does not have the format is repeated.
+    """
+
+    def __init__(self, gateway: Gateway, session: SessionKey, principal: Principal, *, as_json: bool = False) -> None:
         self.session = session
+        self._as_json = as_json
         self.run = RunId("")
         self._gateway = gateway
         self._buffer = FrameBuffer()
@@ -87,9 +93,9 @@ class RunStream:
         self._following.enter_context(gateway.connections.waiting(principal, self._buffer.revoke))
 
     @classmethod
-    def begin(cls, gateway: Gateway, session: SessionKey, principal: Principal) -> RunStream:
+    def begin(cls, gateway: Gateway, session: SessionKey, principal: Principal, *, as_json: bool = False) -> RunStream:
         """Follow a session from now on; call it before the message is submitted."""
-        stream = cls(gateway, session, principal)
+        stream = cls(gateway, session, principal, as_json=as_json)
         gateway.hub.join(stream._buffer, session.text, None, None)
         return stream
 
@@ -112,7 +118,7 @@ class RunStream:
                     ErrorCode.FAILED, "The client read too slowly. The session's history has the answer."
                 )
             event = self._next_event()
-            if event is not None:
+            if event is not None and not (self._as_json and isinstance(event, TextDelta)):
                 yield event
             if isinstance(event, TurnFinished):
                 break
@@ -169,7 +175,7 @@ class RunStream:
         while outcome is None:
             outcome = await self._poll() or await self._gateway.runtime.dispatcher.wait(self.run, POLL_SECONDS)
         await self._gateway.runtime.confirm(self.run)
-        return outcome
+        return replace(outcome, text=extract_json(outcome.text)) if self._as_json else outcome
 
 
 class EventStream(StreamingResponse):

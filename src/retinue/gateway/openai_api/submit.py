@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from retinue.config.schema import Config
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import AnswerFormat, Inbound
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, Trust, Usage, UserMessage
@@ -23,6 +23,7 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.messages import require_command_scope
 from retinue.gateway.openai_api.requests import ClientConversation, ConversationStep, check_tools
 from retinue.gateway.openai_api.run_stream import RunStream
+from retinue.runtime.turns.answer_format import describe_format
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded
 from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, canonical_name
@@ -49,6 +50,7 @@ class AgentRequest(Struct, frozen=True):
     user: str | None = None
     previous: RunId | None = None
     tools: Sequence[ToolSpec] = ()
+    answer_format: AnswerFormat | None = None
 
 
 class _SessionChoice(Struct, frozen=True):
@@ -66,6 +68,8 @@ async def submit(
     call = Call(gateway, principal_of(request))
     agent = find_agent(gateway.runtime.home.config, wanted.model)
     owner = call.principal.is_owner
+    if wanted.answer_format is not None:
+        conversation.add_instructions(describe_format(wanted.answer_format))
     step = conversation.split(Trust.OWNER if owner else Trust.AGENT)
     require_command_scope(call.principal, step.text)
     idempotency = _read_header(request, IDEMPOTENCY_HEADER)
@@ -88,8 +92,10 @@ async def submit(
         tools=check_tools(wanted.tools, has_tool),
         results=step.results,
         own_turn=_read_header(request, QUEUE_HEADER) != BY_SESSION,
+        answer_format=wanted.answer_format,
     )
-    stream = RunStream.begin(gateway, session.key, call.principal)
+    as_json = wanted.answer_format is not None
+    stream = RunStream.begin(gateway, session.key, call.principal, as_json=as_json)
     try:
         _start_session(gateway, session, step, conversation)
         accepted = await gateway.runtime.dispatcher.submit(inbound, token)

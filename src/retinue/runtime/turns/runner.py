@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -35,6 +36,7 @@ from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.reply import VisibleEvents, parse_reply
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.models import NO_MODEL
+from retinue.runtime.turns.answer_format import find_fault
 from retinue.runtime.turns.context_window import ContextWindow, Fixed
 from retinue.runtime.turns.loop_setup import (
     JoiningMessages,
@@ -218,6 +220,7 @@ class SessionRunner:
                 await rights.context(turn.run, turn.ask, plan),
             ),
             exceeds_budget=watch_spending(agent, self.key, inbound.source),
+            find_fault=partial(find_fault, inbound.answer_format),
         )
         window = self._context_window(turn)
         self._switch = StopSwitch()
@@ -237,6 +240,8 @@ class SessionRunner:
             self._outbound(turn.run, finished.status, reply.text, error=finished.error),
             model=finished.model,
             usage=finished.usage,
+            failure=finished.failure,
+            retry_after=finished.retry_after,
             calls=tuple(events.calls),
             reply_to=reply.reply_to,
             to_current=reply.to_current,
