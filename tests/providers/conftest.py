@@ -13,7 +13,7 @@ from retinue.providers.local.pull import pull_model
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with SmolLM2, pulled once."""
+    """A folder with SmolLM2, pulled once; as `tiny` it is a model like any other, and not the demo."""
     folder = tmp_path_factory.mktemp("models")
 
     async def get() -> None:
@@ -23,4 +23,5 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         anyio.run(get)
     except ModelError as error:
         pytest.skip(f"the model cannot be pulled here: {error}")
+    (folder / "tiny.gguf").hardlink_to(folder / "smollm2-135m.gguf")
     return folder

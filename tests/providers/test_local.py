@@ -8,18 +8,21 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.messages import StopReason, said
 from retinue.core.model import Failure, ModelRef, ModelRequest, ModelTextDelta
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import ModelCatalog
+from retinue.providers.local.demo import DEMO_NOTE, MAX_DEMO_TOKENS
 from retinue.providers.local.llama_cpp import LlamaCppProvider
 from tests.providers.support import EXEC, collect, failed, finished
 
 pytestmark = pytest.mark.anyio
 needs_engine = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="the extra 'local' is missing")
 
-REF = ModelRef("local", "smollm2-135m")
+REF = ModelRef("local", "tiny")
+DEMO = ModelRef("local", "smollm2-135m")
 
 
 def provider(folder: Path, idle_seconds: float = 600.0) -> LlamaCppProvider:
@@ -49,7 +52,7 @@ async def test_a_pulled_model_answers_in_pieces(smol: LlamaCppProvider) -> None:
     assert message.usage.output > 0
     assert message.stop in (StopReason.END, StopReason.LENGTH)
     assert message.usage.cache_read > 0, "the second call finds the first one's prompt in its cache"
-    assert smol.loaded == "smollm2-135m"
+    assert smol.loaded == "tiny"
 
 
 @pytest.mark.slow
@@ -64,6 +67,15 @@ async def test_the_catalogue_is_honest_about_it(models: Path) -> None:
 async def test_a_prompt_that_is_too_long_is_an_overflow(smol: LlamaCppProvider) -> None:
     failure = await failed(smol.stream(request("word " * 9_000)))
     assert failure.reason is Failure.OVERFLOW
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_the_demo_model_answers_a_long_prompt_shortly_and_says_what_it_is(smol: LlamaCppProvider) -> None:
+    asked = replace(request("Tell a long story. " * 2_000, max_output=2_000), model=DEMO, stable="prompt " * 5_000)
+    message = (await finished(smol.stream(asked))).message
+    assert message.text.endswith(DEMO_NOTE)
+    assert message.usage.output <= MAX_DEMO_TOKENS
 
 
 @pytest.mark.slow
@@ -98,5 +110,5 @@ async def test_a_model_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> 
 
 @needs_engine
 async def test_a_damaged_model_file_is_a_failure_not_a_crash(tmp_path: Path) -> None:
-    (tmp_path / "smollm2-135m.gguf").write_bytes(b"GGUF" + b"\x07" * 500)
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF" + b"\x07" * 500)
     assert (await failed(provider(tmp_path).stream(request("hi")))).reason is Failure.NOT_FOUND

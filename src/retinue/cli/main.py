@@ -20,6 +20,7 @@ from retinue.core.errors import RetinueError, StorageError, UsageError, first_ca
 
 COMMANDS = {
     "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
+    "setup": ("retinue.cli.setup:setup", "Choose a model, name yourself and the agent, and do a first thing together."),
     "chat": ("retinue.cli.chat:chat", "Chat with an agent in the terminal."),
     "agent": ("retinue.cli.agent:agent", "Send one message to an agent and print the answer."),
     "gateway": ("retinue.cli.gateway:gateway", "Run the gateway server; manage tokens and devices."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,14 @@ from retinue.cli.models_auth import auth
 from retinue.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.progress import Progress as Bar
 
     from retinue.cli.common import Invocation
     from retinue.core.model import ModelInfo, ModelRef
-    from retinue.providers.local.pull import OnProgress, PulledModel, PullProgress
+    from retinue.providers.detect import Detected
+    from retinue.providers.local.pull import OnProgress, PullableModel, PulledModel, PullProgress
     from retinue.providers.model_choice import ChosenModel
     from retinue.runtime.home import Home
     from retinue.runtime.models import ModelAccess, Trial
@@ -29,6 +33,8 @@ ANSWER_SHOWN = 60
 SMALLEST = "smollm2-135m"
 """The smallest downloadable model."""
 STEP_PERCENT = 10
+ENGINE = "xllamacpp"
+"""The library that runs local models; the extra `local` requires it."""
 
 
 @click.group(cls=Group)
@@ -273,8 +279,6 @@ def _resolve(access: ModelAccess, text: str) -> ModelRef:
 @pass_invocation
 def pull(invocation: Invocation, name: str, only_list: bool) -> None:
     """Download a model that runs inside Retinue (default: the smallest)."""
-    from importlib.util import find_spec
-
     import anyio
 
     if only_list:
@@ -282,12 +286,111 @@ def pull(invocation: Invocation, name: str, only_list: bool) -> None:
         return
     pulled = anyio.run(pull_showing, invocation, name)
     ref = f"local/{pulled.path.stem}"
-    runs = find_spec("xllamacpp") is not None
-    missing = "" if runs else "\nTo run it, install the extra: pip install 'retinue[local]'"
+    runs = has_engine()
+    missing = "" if runs else f"\nTo run it, install the extra 'local': {shlex.join(installer_command(ENGINE))}"
     invocation.show(
         {"model": ref, "path": str(pulled.path), "sha256": pulled.sha256, "canRun": runs},
         f"{pulled.path}\nUse it: retinue models set {ref}{missing}",
     )
+
+
+@models.command()
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
+@pass_invocation
+def detect(invocation: Invocation, agent: str | None) -> None:
+    """Look for keys in the environment and for Ollama, llama.cpp, LM Studio and vLLM on this machine."""
+    import anyio
+    from msgspec import to_builtins
+
+    found = anyio.run(_detect, invocation.load_home(), agent)
+
+    def text() -> str:
+        rows = [(key.model, f"key: {key.where}") for key in found.keys]
+        rows += [
+            (f"{server.provider}/{model}", f"{server.name} at {server.base_url}")
+            for server in found.servers
+            for model in server.models or ("(no model loaded)",)
+        ]
+        rows += [(f"local/{name}", "model file") for name in found.files]
+        return table(rows, header=("model", "found as")) if rows else NOTHING_DETECTED
+
+    invocation.show(to_builtins(found), text)
+
+
+NOTHING_DETECTED = "There is no key in the environment and no model server on this machine. Add a model: retinue setup"
+
+
+async def _detect(home: Home, agent: str | None) -> Detected:
+    from retinue.providers.detect import detect_models
+    from retinue.runtime.models import open_access
+
+    async with open_access(home, home.agent_id(agent)) as access:
+        return await detect_models(access.credentials.listed(), home.config.models, home.paths.models)
+
+
+def engine_requirement() -> str:
+    """Return the requirement that runs local models, as the package declares it."""
+    from importlib.metadata import requires
+
+    listed = next((each for each in requires("retinue") or () if each.startswith(ENGINE)), ENGINE)
+    return listed.partition(";")[0].strip()
+
+
+def has_engine() -> bool:
+    """Return whether local models can run in this process."""
+    from importlib.util import find_spec
+
+    return find_spec(ENGINE) is not None
+
+
+def ensure_engine(invocation: Invocation, *, ask: bool) -> bool:
+    """Install what runs local models if it is missing, after asking if `ask`; returns whether it is there now."""
+    import importlib
+    import subprocess
+
+    if has_engine():
+        return True
+    command = installer_command(engine_requirement())
+    shown = shlex.join(command)
+    if ask and not click.confirm(f"Local models need the extra 'local'. Install it now? ({shown})", True, err=True):
+        invocation.note(f"Nothing was downloaded. To install it later: {shown}")
+        return False
+    invocation.note(f"Installing the extra 'local': {shown}")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    importlib.invalidate_caches()
+    if done.returncode or not has_engine():
+        invocation.note(
+            f"The extra 'local' could not be installed. Check the network connection, then run: {shown}\n"
+            "Any other kind of model works without it: retinue setup"
+        )
+        return False
+    return True
+
+
+def installer_command(requirement: str) -> list[str]:
+    """Return the command that installs a package where this program runs."""
+    import shutil
+    from importlib.util import find_spec
+
+    uv = shutil.which("uv")
+    if find_spec("pip") is None and uv is not None:
+        return [uv, "pip", "install", "--python", sys.executable, requirement]
+    return [sys.executable, "-m", "pip", "install", requirement]
+
+
+def download_rows(entries: Iterable[PullableModel]) -> list[tuple[str, ...]]:
+    """Return a line per model: name, download, memory, expected speed, licence and what it is good for."""
+    return [
+        (
+            entry.name,
+            f"{entry.bytes / 10**6:,.0f} MB",
+            f"{entry.memory / 10**9:.1f} GB of memory",
+            f"about {entry.speed} tokens/s",
+            entry.licence,
+            entry.about,
+        )
+        for entry in entries
+    ]
 
 
 def _list_pullable(invocation: Invocation) -> None:
@@ -300,6 +403,10 @@ def _list_pullable(invocation: Invocation) -> None:
             "name": entry.name,
             "bytes": entry.bytes,
             "about": entry.about,
+            "licence": entry.licence,
+            "memory": entry.memory,
+            "tokensPerSecond": entry.speed,
+            "demo": entry.is_demo,
             "here": find_model_file(folder, entry.name) is not None,
         }
         for entry in PULLABLE
@@ -308,10 +415,10 @@ def _list_pullable(invocation: Invocation) -> None:
         rows,
         lambda: table(
             [
-                (row["name"], f"{entry.bytes / 10**6:,.0f} MB", "here" if row["here"] else "", row["about"])
-                for row, entry in zip(rows, PULLABLE, strict=True)
+                (*line[:5], "here" if row["here"] else "", line[5])
+                for row, line in zip(rows, download_rows(PULLABLE), strict=True)
             ],
-            header=("model", "size", "", ""),
+            header=("model", "download", "memory", "speed on a laptop", "licence", "", ""),
         ),
     )
 

@@ -19,6 +19,8 @@ from retinue.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from retinue.core.keys import AgentId
+    from retinue.runtime.commands.setup import FirstTask
     from retinue.runtime.home import Home
 
 FIRST_QUESTION = "Hello! Who are you, in one sentence?"
@@ -33,6 +35,7 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     from retinue.cli.agent import TurnRequest, ask_once
     from retinue.cli.chat import hold_chat
     from retinue.cli.connect import ConnectOptions
+    from retinue.cli.setup import do_together
     from retinue.runtime.home import load_home
     from retinue.storage.files import make_private_dir
 
@@ -40,24 +43,33 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     keep_logs(invocation.home)
     home = load_home(invocation.home)
     settings = home.config.gateway
+    in_terminal = ask_is_possible() and not invocation.as_json
+    task = None
     if settings.mode == "local":
-        _ensure_workspace(invocation, home, agent_id)
-        anyio.run(_ensure_model, invocation, home)
-    if ask_is_possible() and not invocation.as_json:
+        is_new = _ensure_workspace(invocation, home, agent_id)
+        ready, task = anyio.run(_ensure_model, invocation, home.agent_id(agent_id), in_terminal, is_new)
+        if not ready:
+            return 1
+    if in_terminal:
         if settings.mode == "local":
             _ensure_gateway(invocation, settings.control_ui.base_path.rstrip("/"))
+        if task is not None:
+            anyio.run(do_together, invocation, home.agent_id(agent_id), task)
         return anyio.run(hold_chat, invocation, ConnectOptions("retinue up"), agent_id, session)
     question = read_piped().strip() or FIRST_QUESTION
     invocation.note(f"> {question}")
     return anyio.run(ask_once, invocation, TurnRequest(question, agent_id, session), ConnectOptions("retinue up"))
 
 
-def _ensure_workspace(invocation: Invocation, home: Home, agent_id: str | None) -> None:
+def _ensure_workspace(invocation: Invocation, home: Home, agent_id: str | None) -> bool:
+    """Create what the workspace lacks; returns whether it is new."""
     from retinue.runtime.agents.workspace import locate_workspace, seed_agent
 
     agent = home.agent_id(agent_id)
-    if seed_agent(home, agent).created:
-        invocation.note(f"Created a workspace for agent '{agent}' at {locate_workspace(home, agent)}")
+    if not seed_agent(home, agent).created:
+        return False
+    invocation.note(f"Created a workspace for agent '{agent}' at {locate_workspace(home, agent)}")
+    return True
 
 
 def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
@@ -80,23 +92,52 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
     invocation.note(f"The same chat in a browser: {page}\n  ({how})")
 
 
-async def _ensure_model(invocation: Invocation, home: Home) -> None:
-    """Print the selected model; if there is none, download the small built-in one."""
-    from retinue.cli.models import SMALLEST, pull_showing
-    from retinue.core.errors import RetinueError
-    from retinue.runtime.open import open_runtime
+async def _ensure_model(
+    invocation: Invocation, agent: AgentId, in_terminal: bool, is_new: bool
+) -> tuple[bool, FirstTask | None]:
+    """Find a model; in a terminal a new user is guided, otherwise the demo model is used if it can run.
 
-    async with open_runtime(home) as runtime:
-        access = runtime.model_access(home.agent_id(None))
+    Returns whether to go on, and the first task that the person chose.
+    """
+    from retinue.cli.setup import Guide
+    from retinue.runtime.commands.setup import is_skipped
+    from retinue.runtime.models import open_access
+
+    async with open_access(invocation.load_home(), agent) as access:
         choice = await access.choose()
-        if choice is None:
-            invocation.note(f"No model was found, so a small one is downloaded to start with ({SMALLEST}, 94 MB) …")
-            try:
-                await pull_showing(invocation, SMALLEST)
-            except RetinueError as error:
-                invocation.note(f"That did not work: {error}")
-                return
-            access.forget_choice()
-            choice = await access.choose()
-        if choice is not None and not ask_is_possible():
-            invocation.note(f"Model: {choice.ref} ({choice.because}). Change it: {choice.how_to_change}")
+    if in_terminal:
+        # Who wrote a model into the configuration has set Retinue up.
+        begins = is_new and not access.settings.model.primary
+        if begins or (choice is None and not is_skipped(access.home, "model")):
+            return True, await Guide(invocation, agent).ask_open_steps()
+        return True, None
+    if choice is None and not await _get_demo_model(invocation):
+        return False, None
+    async with open_access(invocation.load_home(), agent) as access:
+        choice = await access.choose()
+    if choice is not None:
+        invocation.note(f"Model: {choice.ref} ({choice.because}). Change it: {choice.how_to_change}")
+    return choice is not None, None
+
+
+async def _get_demo_model(invocation: Invocation) -> bool:
+    """Download the demo model, but only if it could run afterwards."""
+    import shlex
+
+    from retinue.cli.models import SMALLEST, engine_requirement, has_engine, installer_command, pull_showing
+    from retinue.core.errors import RetinueError
+
+    if not has_engine():
+        install = shlex.join(installer_command(engine_requirement()))
+        invocation.note(
+            "No model was found. Add one: retinue setup --yes --provider ID --key-env VAR\n"
+            f"Or install what runs local models, and start again: {install}"
+        )
+        return False
+    invocation.note(f"No model was found, so the demo model is downloaded ({SMALLEST}, 98 MB) …")
+    try:
+        await pull_showing(invocation, SMALLEST)
+    except RetinueError as error:
+        invocation.note(f"That did not work: {error}\nAdd a model: retinue setup --yes --provider ID --key-env VAR")
+        return False
+    return True

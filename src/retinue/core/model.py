@@ -152,3 +152,5 @@ class ModelInfo(Struct, frozen=True):
     tools: bool = True
     reasoning: bool = False
     price: Price = field(default_factory=Price)
+    is_demo: bool = False
+    """Whether it only shows that everything works: it has no tools, writes no notes and runs no background work."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
+from retinue.providers.local.demo import is_demo_model
 from retinue.providers.local.gguf import MAX_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
 from retinue.providers.settings import ModelSettings, ModelsSettings
 from retinue.providers.vendors import canonical_provider, settings_of
@@ -155,7 +156,7 @@ class ModelCatalog:
         return next((model for model in settings.models if model.id == ref.model), None) if settings else None
 
     def _from_file(self, ref: ModelRef) -> ModelInfo:
-        info = ModelInfo(ref, window=4_096, max_output=2_048, tools=False)
+        info = ModelInfo(ref, window=4_096, max_output=2_048, tools=False, is_demo=is_demo_model(ref.model))
         path = find_model_file(self._models_dir, ref.model) if self._models_dir else None
         if path is None:
             return info

@@ -22,6 +22,7 @@ from retinue.providers.apis.http_adapter import sampling
 from retinue.providers.apis.openai_chat import chat_messages, chat_tools, read_chunk
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import CallFailed, failure_from_response
+from retinue.providers.local.demo import DEMO_WINDOW, demo_request, is_demo_model, shorten_answer
 from retinue.providers.local.gguf import find_model_file, read_model_file
 from retinue.providers.stream import Delta, Draft, deliver, to_json
 
@@ -70,11 +71,13 @@ class LlamaCppProvider:
             await self._unload()
 
     async def _converse(self, request: ModelRequest, draft: Draft) -> AsyncGenerator[Delta, None]:
+        demo = is_demo_model(request.model.model)
         async with self._turn:
             engine = await self._load(request)
+            wanted = demo_request(request) if demo else request
             try:
-                async with aclosing(_generate(engine, local_body(request, tools=engine.calls_tools))) as chunks:
-                    async for chunk in chunks:
+                async with aclosing(_generate(engine, local_body(wanted, tools=engine.calls_tools))) as chunks:
+                    async for chunk in shorten_answer(chunks) if demo else chunks:
                         for piece in read_chunk(chunk, draft):
                             yield piece
             finally:
@@ -91,7 +94,8 @@ class LlamaCppProvider:
             )
         if self._engine is None or self._engine.path != path:
             await self._unload()
-            window = self._endpoint.describe(request.model).window
+            demo = is_demo_model(request.model.model)
+            window = DEMO_WINDOW if demo else self._endpoint.describe(request.model).window
             self._engine = await anyio.to_thread.run_sync(_Engine, path, window)
         return self._engine
 

