@@ -111,7 +111,7 @@ def test_a_pattern_that_cannot_be_read_allows_nothing_and_spoils_no_other(opened
 
 
 def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> None:
-    wanted = [ArgvPattern.exactly(("touch", "a b*")), ArgvPattern.exactly(("ls",))]
+    wanted = [ArgvPattern.exactly(("touch", "a b*")).bound_to(()), ArgvPattern.exactly(("ls",)).bound_to(())]
     opened(**TWO_AGENTS).rule_store.add_patterns(OTHER, wanted, "touch 'a b*' && ls", "anna")
     again = opened(**TWO_AGENTS)
     assert again.rule_store.rules(OTHER).patterns[-2:] == tuple(wanted)
@@ -119,6 +119,23 @@ def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> No
     remembered = [rule for rule in again.rule_store.listing(OTHER) if rule.id]
     assert {(rule.added_by, rule.command) for rule in remembered} == {("anna", "touch 'a b*' && ls")}
     assert [entry["kind"] for entry in again.home.audit.entries()] == ["rule_added", "rule_added"]
+
+
+def test_a_remembered_rule_has_the_content_of_the_last_answer(opened: Open) -> None:
+    book = opened().rule_store
+    for digest in ("one", "two", "two"):
+        book.add_patterns(MAIN, [ArgvPattern.exactly(("make",)).bound_to((("Makefile", digest),))], "make", "anna")
+    permissions = opened()
+    [kept] = permissions.rule_store.rules(MAIN).patterns
+    assert kept.content == (("Makefile", "two"),)
+    [rule] = permissions.rule_store.listing(MAIN)
+    assert [entry["details"]["id"] for entry in permissions.home.audit.entries()] == [rule.id] * 2
+
+
+def test_a_rule_of_an_answer_without_content_is_bound_to_no_script(opened: Open) -> None:
+    book = opened().rule_store
+    book.add_patterns(MAIN, [ArgvPattern.exactly(("python3", "x.py"))], "python3 x.py", "anna")
+    assert [pattern.content for pattern in book.rules(MAIN).patterns] == [()]
 
 
 def test_remembering_twice_keeps_one(opened: Open) -> None:

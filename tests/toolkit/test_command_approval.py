@@ -415,9 +415,64 @@ async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
 ) -> None:
     (attended.root.path / "job.py").write_text("print(1)\n")
     await call(run, attended, command="python3 job.py")
-    assert "Always allowing it also allows later changes to job.py" in person.asked[0].explanation
+    assert "Always allowing it ends when one of these files changes: job.py" in person.asked[0].explanation
     await call(run, attended, command="python3 -c 'print(1)'")
-    assert not any("by then" in line for line in person.asked[1].explanation)
+    assert not any("Always" in line for line in person.asked[1].explanation)
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("python3 run.py", "run.py"),
+        ("timeout 60 python3 run.py | cat", "run.py"),
+        ("python3 -X dev run.py", "run.py"),
+        ("python3 run.py", "helper.py"),
+        ("python3 run.py", "kit/part.py"),
+        ("make", "Makefile"),
+        ("make -s all", "rules.mk"),
+        ("make all", "step.sh"),
+        ("make", "GNUmakefile"),
+        ("make -C sub", "sub/Makefile"),
+        ("make -f other.mk", "other.mk"),
+    ],
+)
+async def test_always_ends_when_the_code_changes(
+    run: Tool[Any], context: ToolContext, book: Notebook, command: str, changed: str
+) -> None:
+    folder = context.root.path
+    (folder / "sub").mkdir()
+    (folder / "kit").mkdir()
+    for name, text in (
+        ("run.py", "import helper\nfrom kit import part\n"),
+        ("helper.py", ""),
+        ("kit/part.py", ""),
+        ("Makefile", "include rules.mk\nall:\n\t@sh ./step.sh\n"),
+        ("rules.mk", "\n"),
+        ("step.sh", "true\n"),
+        ("sub/Makefile", "all:\n\t@true\n"),
+        ("other.mk", "all:\n\t@true\n"),
+    ):
+        (folder / name).write_text(text)
+    person = Person(Verdict.ALLOW_ALWAYS)
+    attended = replace(context, ask=person.ask)
+    for _ in range(2):
+        await call(run, attended, command=command)
+    assert len(person.asked) == 1
+    with (folder / changed).open("a") as file:
+        file.write("#\n" if not changed.endswith("GNUmakefile") else "all:\n\t@true\n")
+    assert "has changed since" in await failure(run, context, command=command)
+    for _ in range(2):
+        await call(run, attended, command=command)
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("include", ["include $(wildcard *.mk)", "-include parts/*.mk"])
+async def test_always_is_not_offered_where_the_code_is_not_known(
+    run: Tool[Any], attended: ToolContext, person: Person, include: str
+) -> None:
+    (attended.root.path / "Makefile").write_text(f"{include}\nall:\n\t@true\n")
+    await call(run, attended, command="make")
+    assert not person.asked[0].may_remember
 
 
 async def test_nothing_in_a_question_passes_for_another_line_of_it(

@@ -17,6 +17,7 @@ from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
 from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.clock import Clock, format_moment
+from retinue.core.codec import dump_json, from_plain, load_json
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.core.events import Emit
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 MAX_COMMAND_CHARS = 2_000
 """How many characters of a command are stored with a rule; approvals store the whole command."""
 
-_REMEMBERED = "SELECT pattern FROM command_rules WHERE agent = ? ORDER BY rowid"
+_REMEMBERED = "SELECT pattern, command, content FROM command_rules WHERE agent = ? ORDER BY rowid"
 
 _LIST = """
 SELECT rule.id, rule.agent, rule.pattern, rule.added_at, rule.added_by, rule.command,
@@ -56,8 +57,10 @@ ORDER BY rule.agent, rule.rowid
 _USES = "SELECT pattern, used_at, command AS used_command, uses FROM rule_uses WHERE agent = ?"
 
 _ADD = """
-INSERT INTO command_rules (id, agent, pattern, added_at, added_by, command) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (agent, pattern) DO NOTHING
+INSERT INTO command_rules (id, agent, pattern, added_at, added_by, command, content) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (agent, pattern) DO UPDATE SET content = excluded.content, added_at = excluded.added_at,
+    added_by = excluded.added_by, command = excluded.command
+WHERE content IS NOT excluded.content RETURNING id
 """
 
 _HAS = "SELECT 1 FROM command_rules WHERE id = ?"
@@ -132,10 +135,10 @@ class ConfiguredAllowRules:
     def rules(self, agent: AgentId) -> CommandRules:
         """Return the current rules of an agent."""
         shared, own = self._sections(agent)
-        remembered = (row["pattern"] for row in self._database.read(_REMEMBERED, (agent,)))
+        remembered = (_remembered(row) for row in self._database.read(_REMEMBERED, (agent,)))
         merged = merge_sections(shared, own)
         bins = self._skill_bins(agent) if merged.auto_allow_skills else frozenset()
-        return make_rules(merged, (*self._configured(agent), *_readable(remembered)), bins)
+        return make_rules(merged, (*self._configured(agent), *(pattern for pattern in remembered if pattern)), bins)
 
     def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Record that a pattern allowed a command; if that cannot be stored, the command runs nevertheless."""
@@ -195,9 +198,12 @@ class ConfiguredAllowRules:
             code = generate_code()
             while base.execute(_HAS, (code,)).fetchone() is not None:
                 code = generate_code(len(code) + 1)
-            values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _shorten_command(command))
-            if base.execute(_ADD, values).rowcount == 1:
-                details = {"agent": agent, "pattern": str(pattern), "id": code}
+            content = None if pattern.content is None else dump_json(dict(pattern.content))
+            now = format_moment(self._clock.now())
+            values = (code, agent, str(pattern), now, by, _shorten_command(command), content)
+            stored = base.execute(_ADD, values).fetchone()
+            if stored is not None:
+                details = {"agent": agent, "pattern": str(pattern), "id": stored["id"]}
                 self._audit.record("rule_added", by, details)
 
     def _read_sections(self, agent: AgentId) -> tuple[ExecSection, AgentExec]:
@@ -269,6 +275,19 @@ def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
             yield ArgvPattern.parse(text)
         except ConfigError as error:
             log.warning("a command pattern is ignored: %s", error)
+
+
+def _remembered(row: sqlite3.Row) -> ArgvPattern | None:
+    """Read a stored pattern; None if it is invalid. Older rules of answers were not bound to any content."""
+    pattern = next(iter(_readable((row["pattern"],))), None)
+    if pattern is None or (row["content"] is None and not row["command"]):
+        return pattern
+    try:
+        hashes = from_plain(load_json(row["content"] or "{}"), dict[str, str])
+    except ValueError as error:
+        log.warning("the rule `%s` is ignored: its content is damaged: %s", pattern, error)
+        return None
+    return pattern.bound_to(tuple(sorted(hashes.items())))
 
 
 def _shorten_command(command: str) -> str:

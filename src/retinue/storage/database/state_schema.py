@@ -91,6 +91,9 @@ CREATE TABLE command_rules (
 )
 """
 
+# The files whose code the command runs, with their hashes, as JSON; null if the pattern holds for any content.
+COMMAND_RULE_CONTENT = "ALTER TABLE command_rules ADD COLUMN content TEXT"
+
 # When a pattern last allowed a command, for remembered and configured patterns.
 RULE_USES = """
 CREATE TABLE rule_uses (
@@ -305,6 +308,7 @@ STATE_SCHEMA: Schema = (
     (AGENDA, AGENDA_WAITING, HOOK_RUNS),
     (INBOX_UNFINISHED, INBOX_IN_ORDER, INBOX_FROM_CHATS),
     (JOB_RUNS_BY_SLOT, HEARTBEAT_STARTS, CLOCK_JUMPS),
+    (COMMAND_RULE_CONTENT,),
 )
 
 JSON_COLUMNS = frozenset(

@@ -16,9 +16,10 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.processes.command_checks import find_control_word, hash_scripts, repository_objection
+from retinue.toolkit.processes.command_checks import find_control_word, repository_objection
 from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
 from retinue.toolkit.processes.launch import Launch
+from retinue.toolkit.processes.scripts import bind_patterns, find_changed, hash_scripts
 from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.elevated import elevate_rules
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
@@ -98,8 +99,16 @@ def assess_launch(
         return NotAnalysable(impossible), Deny(impossible)
     home = None if request.confinement else request.draft.environment.get("HOME")
     reading = analyse(text, CommandLocation(home, OpenFolderListing(request.folder)))
-    decision = decide_command(reading, rules)
+    segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
+    changed = find_changed(rules.patterns, segments, request.folder)
+    decision = decide_command(reading, replace(rules, patterns=_without(rules.patterns, changed)))
+    if changed and isinstance(decision, NeedsApproval):
+        decision = replace(decision, because=f"the code that it runs has changed since `{changed[0]}` was allowed")
     return reading, _recheck(decision, request, rules, root) if isinstance(decision, Allow) else decision
+
+
+def _without(patterns: Sequence[ArgvPattern], dropped: Sequence[ArgvPattern]) -> tuple[ArgvPattern, ...]:
+    return tuple(pattern for pattern in patterns if pattern not in dropped)
 
 
 def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root: Root) -> CommandDecision:
@@ -170,8 +179,9 @@ async def _ask_approval(
     decision: NeedsApproval,
 ) -> Launch:
     launch = _prepare(request, context, decision)
-    patterns = () if request.variables else decision.remember
-    scripts = hash_scripts(reading, request.folder)
+    remember = () if request.variables else decision.remember
+    patterns = bind_patterns(remember, decision.segments, request.folder) or ()
+    scripts = hash_scripts(decision.segments, request.folder)
     question = ApprovalRequest(
         id=new_id(),
         tool="exec",
@@ -189,7 +199,7 @@ async def _ask_approval(
     )
     answer = await context.ask(question)
     _check_answer(answer, decision, context, rule_store)
-    if compute_binding(launch, request.folder, hash_scripts(reading, request.folder)) != question.binding:
+    if compute_binding(launch, request.folder, hash_scripts(decision.segments, request.folder)) != question.binding:
         raise ToolFailed("The command was not run: it changed after it was approved.")
     if answer.verdict is Verdict.ALLOW_ALWAYS and patterns:
         rule_store.add_patterns(context.agent, patterns, request.draft.text, answer.by)
@@ -228,9 +238,10 @@ def _facts(request: LaunchRequest, context: ToolContext, because: str) -> Iterat
 
 
 def _script_warnings(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iterator[str]:
-    """Warn that a permanent permission also covers later versions of the scripts it runs."""
-    if patterns:
-        yield from (f"Always allowing it also allows later changes to {show_on_one_line(name)}" for name in scripts)
+    """Tell to which files a permanent permission is bound."""
+    if patterns and scripts:
+        names = ", ".join(map(show_on_one_line, sorted(scripts)))
+        yield f"Always allowing it ends when one of these files changes: {names}"
 
 
 def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) -> str:

@@ -1,61 +1,25 @@
-"""Checks on what a command would run or change: its scripts, the git repository it reads, and control files."""
+"""Checks on what a command would run or change: the git repository it reads, and control files."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
-import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
 from retinue.storage.files import Root
-from retinue.storage.files.descriptors import read_up_to
 from retinue.storage.files.openat import lies_in
 from retinue.toolkit.files.paths import is_control_path, is_startup_file, relative_to_root
 from retinue.tools.shell.allowlist import ArgvPattern
-from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
-from retinue.tools.shell.code_execution_flags import find_script, is_interpreter
+from retinue.tools.shell.code_execution_flags import is_interpreter
 from retinue.tools.shell.decision import AllowReason, Segment
 from retinue.tools.shell.safe_commands import read_only_objection
-from retinue.tools.shell.wrappers import innermost
 
-_MAX_SCRIPT_BYTES = 64_000_000
 _GIT_SECONDS = 3.0
 _COMPARES_FILES = frozenset({"status", "diff"})
 """Subcommands that run filters on working files; options disable everything else that would start programs."""
 _RISKY_SETTINGS = r"^(filter\..*\.(clean|smudge|process)|core\.worktree)$"
 _REPOSITORY_SCOPES = frozenset({"local", "worktree"})
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-def hash_scripts(reading: AnalysedCommand | NotAnalysable, folder: int) -> dict[str, str]:
-    """Return the scripts that a command runs with their hashes; `folder` is its open working folder.
-
-    The scripts are approved together with the command, so they must not change before it runs. Missing and very large
-    files are left out.
-    """
-    if isinstance(reading, NotAnalysable):
-        return {}
-    named = (find_script(innermost(argv)) for argv in reading.commands)
-    hashed = {name: _hash(name, folder) for name in named if name is not None}
-    return {name: digest for name, digest in hashed.items() if digest is not None}
-
-
-def _hash(name: str, folder: int) -> str | None:
-    try:
-        descriptor = os.open(name, _READ, dir_fd=folder)
-    except (OSError, ValueError):
-        return None
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_SCRIPT_BYTES:
-            return None
-        return hashlib.sha256(read_up_to(descriptor, _MAX_SCRIPT_BYTES, found.st_size)).hexdigest()
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def repository_objection(grounds: Sequence[Segment], folder: int, environment: Mapping[str, str]) -> str | None:

@@ -34,10 +34,19 @@ _QUOTED_IN_TEXT = frozenset(" \t\n'\"")
 _TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 
+ContentHashes = tuple[tuple[str, str], ...]
+"""Files and their hashes, in the order of the names."""
+
+
 class ArgvPattern(Struct, frozen=True):
-    """A pattern for one command; `words` are in pattern notation, so a literal star is `\\*`."""
+    """A pattern for one command; `words` are in pattern notation, so a literal star is `\\*`.
+
+    `content` are the files whose code the command runs, with their hashes: the pattern holds only while they have this
+    content. A pattern without it (None) holds for any content.
+    """
 
     words: tuple[str, ...]
+    content: ContentHashes | None = None
 
     @classmethod
     def parse(cls, text: str) -> ArgvPattern:
@@ -51,6 +60,15 @@ class ArgvPattern(Struct, frozen=True):
     def exactly(cls, argv: Argv) -> ArgvPattern:
         """Return the pattern that matches only this command."""
         return cls(tuple(_escape(word) for word in argv))
+
+    def bound_to(self, content: ContentHashes) -> ArgvPattern:
+        """Return the same pattern, valid only for this content of the files that the command runs."""
+        return ArgvPattern(self.words, content)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the pattern matches only one command."""
+        return self.words[-1] != ANY_FURTHER and all(_compile(word)[0] is not None for word in self.words)
 
     def matches(self, argv: Argv) -> bool:
         """Return whether the pattern matches a command."""

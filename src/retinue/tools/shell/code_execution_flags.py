@@ -5,6 +5,7 @@ In doubt an argument counts as code: an unnecessary question costs less than cod
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from msgspec import Struct
@@ -267,12 +268,57 @@ def is_interpreter(argv: Argv) -> bool:
     return _find_interpreter(program_name(argv)) is not None
 
 
-def find_script(argv: Argv) -> str | None:
-    """Return the file whose code a command runs: the script of an interpreter, or a program given by its path."""
+_BUILD_FILES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "rake": ("Rakefile", "rakefile"),
+    "invoke": ("tasks.py",),
+    "nox": ("noxfile.py",),
+    "tox": ("tox.ini", "pyproject.toml", "setup.cfg"),
+    "ninja": ("build.ninja",),
+    "ant": ("build.xml",),
+    "mvn": ("pom.xml",),
+    "gradle": ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+}
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+_MAKE_FILE_FLAG = re.compile(r"(?:-f|--file=|--makefile=)(.+)")
+_MAKE_FOLDER_FLAG = re.compile(r"(?:-C|--directory=)(.+)")
+
+
+def find_scripts(argv: Argv) -> tuple[str, ...]:
+    """Return the files whose code a command runs, whether or not they exist.
+
+    These are the script of an interpreter, a program given by its path, and the Makefile or the like of a build tool.
+    """
     name = program_name(argv)
-    if name in _SHELLS or _find_interpreter(name) is not None:
-        return next((word for word in argv[1:] if not word.startswith("-")), None)
-    return argv[0] if "/" in argv[0] else None
+    if name in ("make", "gmake"):
+        return _find_makefiles(argv[1:])
+    interpreter = _find_interpreter(name)
+    if interpreter is not None or name in _SHELLS:
+        script = _find_operand(argv[1:], interpreter.value_flags if interpreter else ())
+        return () if script is None else (script,)
+    return (*(argv[:1] if "/" in argv[0] else ()), *_BUILD_FILES.get(name, ()))
+
+
+def _find_operand(words: Argv, value_flags: tuple[str, ...]) -> str | None:
+    rest = iter(words)
+    for word in rest:
+        if word in value_flags:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def _find_makefiles(words: Argv) -> tuple[str, ...]:
+    folder, files = "", []
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        file, place = _MAKE_FILE_FLAG.fullmatch(word), _MAKE_FOLDER_FLAG.fullmatch(word)
+        if file is not None or word in ("-f", "--file", "--makefile"):
+            files.append(file.group(1) if file else following)
+        elif place is not None or word in ("-C", "--directory"):
+            folder = posixpath.join(folder, place.group(1) if place else following)
+    return tuple(posixpath.join(folder, file) for file in files or _MAKEFILES)
 
 
 def _find_interpreter(name: str) -> _Interpreter | None:

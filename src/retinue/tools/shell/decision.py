@@ -177,8 +177,8 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
 
 def _matching_pattern(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
     """Return the pattern that allows a command. A pattern for the wrapped command counts only if it is exact."""
-    whole = ArgvPattern.exactly(argv)
-    return next((pattern for pattern in rules.patterns if pattern.matches(inner) or pattern == whole), None)
+    whole = ArgvPattern.exactly(argv).words
+    return next((pattern for pattern in rules.patterns if pattern.matches(inner) or pattern.words == whole), None)
 
 
 def _hardened(segment: Segment) -> Argv:
