@@ -43,7 +43,7 @@ def run(*, full: bool) -> None:
             problem = backend.find_problem(sandboxes.confinement_of(SESSION))
             tried = (time.perf_counter() - began) * 1000
             if problem is not None:
-                print(f"  {backend.name} is left out: {problem}", file=sys.stderr)
+                print(f"  {backend.name} is left out: {problem.why}", file=sys.stderr)
                 continue
             sheet.row(f"{backend.name}: found out to work, once per process", tried, "ms")
             _measure(sheet, home, backend.name, plain, runs)

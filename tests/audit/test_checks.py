@@ -29,6 +29,7 @@ from retinue.config.load import load_config
 from retinue.core.keys import AgentId
 from retinue.core.model import Failure
 from retinue.providers.auth_profiles import Cooldown, ProfileSummary
+from retinue.sandbox.confinement import SandboxLevel
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.storage.home_paths import HomePaths
@@ -82,6 +83,26 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
     "bad reload": (lambda f: replace(f, gateway=asked(problems=("x",))), Severity.PROBLEM, "did not load"),
     "no local token": (lambda f: replace(f, gateway=asked(local_token=False)), Severity.WARNING, "is missing"),
     "old token": (lambda f: replace(f, gateway=asked(unused_tokens=("phone",))), Severity.NOTE, "'phone'"),
+    "no sandbox here": (
+        lambda f: seen(
+            f,
+            sandbox=SandboxFacts(
+                False, "auto", (BackendCandidate("bubblewrap", "not found", "Install it."),), required=False
+            ),
+        ),
+        Severity.WARNING,
+        "not sandboxed: bubblewrap: not found",
+    ),
+    "weaker sandbox": (
+        lambda f: seen(
+            f,
+            sandbox=SandboxFacts(
+                True, "auto", (BackendCandidate("bubblewrap", "not found", "Install it."),), SandboxLevel.LANDLOCK
+            ),
+        ),
+        Severity.NOTE,
+        "level landlock, not namespaces: bubblewrap: not found",
+    ),
     "no sandbox": (
         lambda f: seen(
             f, sandbox=SandboxFacts(False, "the mode is all", (BackendCandidate("bubblewrap", "not found"),))

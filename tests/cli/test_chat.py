@@ -64,7 +64,8 @@ def configure(home: Path, port: int) -> None:
         "api": "openai-completions",
         "models": [{"id": "test-model"}, {"id": "other-model"}],
     }
-    config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": {"model": "test/test-model"}}}
+    agents = {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}}
+    config = {"models": {"providers": {"test": provider}}, "agents": agents}
     (home / "retinue.json").write_text(json.dumps(config))
 
 

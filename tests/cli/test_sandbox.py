@@ -59,8 +59,35 @@ def test_explain_says_what_is_missing(retinue: RunCommand, home: Path) -> None:
     configure(home, '{mode: "all", backend: "ssh"}')
     found = retinue("sandbox", "explain", "--json").data
     assert found["backend"] is None
-    assert found["candidates"] == [{"name": "ssh", "problem": "no plugin provides it"}]
+    [candidate] = found["candidates"]
+    assert (candidate["name"], candidate["problem"]) == ("ssh", "no plugin provides it")
     assert "commands are refused" in retinue("sandbox", "explain").out
+
+
+def test_the_status_names_the_level_and_what_a_better_one_needs(retinue: RunCommand, home: Path) -> None:
+    configure(home, '{backend: "ssh"}')
+    found = retinue("sandbox", "status", "--json").data
+    assert (found["level"], found["backend"]) == ("none", None)
+    [problem] = found["problems"]
+    assert (problem["backend"], problem["why"]) == ("ssh", "no plugin provides it")
+    assert problem["remedy"] in retinue("sandbox", "status").out
+    assert "commands need approval" in retinue("sandbox", "explain").out
+    assert retinue("status", "--json").data["agents"][0]["sandbox"]["level"] == "none"
+    examined = retinue("doctor", "--json").data
+    assert examined["sandbox"] == {"main": "none"}
+    assert ("warning", "sandbox") in {(each["severity"], each["area"]) for each in examined["findings"]}
+
+
+def test_the_status_of_a_session_that_is_not_sandboxed_names_no_level(retinue: RunCommand, home: Path) -> None:
+    configure(home, '{mode: "off"}')
+    found = retinue("sandbox", "status", "--json").data
+    assert (found["level"], found["problems"]) == ("none", [])
+
+
+def test_the_status_tells_of_a_workspace_that_cannot_be_shown(retinue: RunCommand, home: Path) -> None:
+    configure(home, f'{{readOnlyPaths: ["{home}"]}}')
+    [problem] = retinue("sandbox", "status", "--json").data["problems"]
+    assert "keeps its state" in problem["why"]
 
 
 def test_explain_tells_of_a_sandbox_that_would_show_state(retinue: RunCommand, home: Path) -> None:

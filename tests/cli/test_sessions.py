@@ -297,7 +297,7 @@ def model_behind(home: Path, *replies: Reply) -> Iterator[ModelServer]:
         }
         config = {
             "models": {"providers": {"test": provider}},
-            "agents": {"defaults": {"model": "test/test-model"}},
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
             "session": {"reset": {"mode": "none"}},
         }
         home.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,9 @@ def seeded(retinue: RunCommand, home: Path) -> Path:
     return home / "workspace"
 
 
+UNCONFINED = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
+
+
 def configure(home: Path, config: dict[str, Any]) -> None:
     home.mkdir(exist_ok=True)
     (home / "retinue.json").write_text(json.dumps(config))
@@ -87,17 +90,27 @@ COMMANDS = [
 def test_a_command_is_judged_and_not_run(
     retinue: RunCommand, home: Path, command: str, decision: str, segments: list[list[str]]
 ) -> None:
+    configure(home, UNCONFINED)
     ran = retinue("tools", "explain", "exec", "--command", command, "--json")
     assert ran.code == 0
     assert set(ran.data) == {"decision", "segments", "because"}
     assert (ran.data["decision"], ran.data["segments"]) == (decision, segments)
     assert ran.data["because"]
+    assert not (home / "workspace").exists()
+
+
+def test_a_command_that_would_be_sandboxed_needs_no_approval(retinue: RunCommand, home: Path) -> None:
+    if retinue("sandbox", "status", "--json").data["level"] == "none":
+        pytest.skip("no sandbox works on this machine")
+    judged = retinue("tools", "explain", "exec", "--command", "echo $(id) | sed s/a/b/ > x", "--json").data
+    assert (judged["decision"], judged["because"]) == ("allow", "it runs in the sandbox")
     assert not home.exists()
 
 
 def test_commands_are_judged_line_by_line(
     retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    configure(home, UNCONFINED)
     lines = b"ls\nrm x\n\nls\r\nls \xff\nwc -l"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     ran = retinue("tools", "explain", "exec", "--commands-file", "-")
@@ -111,7 +124,10 @@ def test_the_rules_of_the_agent_decide(retinue: RunCommand, home: Path, seeded: 
     tools = {"exec": {"security": "deny"}}
     configure(
         home,
-        {"tools": {"exec": {"allowlist": ["touch *"]}}, "agents": {"list": [{"id": "a"}, {"id": "b", "tools": tools}]}},
+        {
+            "tools": {"exec": {"allowlist": ["touch *"]}},
+            "agents": {**UNCONFINED["agents"], "list": [{"id": "a"}, {"id": "b", "tools": tools}]},
+        },
     )
 
     def judge(agent: str, command: str) -> Any:

@@ -39,7 +39,7 @@ def config(data: dict[str, Any]) -> Config:
         ("agents.defaults.subagents.delegationMode", "suggest"),
         ("agents.defaults.compaction.reserveTokens", 16_384),
         ("agents.defaults.compaction.keepRecentTokens", 20_000),
-        ("agents.defaults.sandbox.mode", "off"),
+        ("agents.defaults.sandbox.mode", "auto"),
         ("agents.defaults.contextLimits.memoryGetDefaultLines", 120),
         ("skills.limits.maxSkillsPromptChars", 30_000),
         ("session.reset.atHour", 4),

@@ -119,7 +119,7 @@ class Scene:
         }
         config = {
             "models": {"providers": {"test": provider}},
-            "agents": {"defaults": {"model": "test/test-model"}},
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
             "messages": {"queue": {"mode": "followup", "debounceMs": 0, "cap": 500}},
             **self.config,
         }

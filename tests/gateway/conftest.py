@@ -53,7 +53,7 @@ class Hall:
         }
         config = {
             "models": {"providers": {"test": provider}},
-            "agents": {"defaults": {"model": "test/test-model"}},
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
             "messages": {"queue": {"mode": "followup", "debounceMs": 0, "cap": 500}},
             **self.config,
             **more,

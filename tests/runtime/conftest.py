@@ -71,7 +71,8 @@ class Stage:
         }
         config = {
             "models": {"providers": {"test": provider}},
-            "agents": {"defaults": {"model": "test/test-model"}},
+            # what a machine can sandbox differs: tests of the sandbox set the mode
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
         }
         merged = _merge(config, self.config)
         self.home.path.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from retinue.storage.files import Root
 from retinue.storage.files.root import ReadOnlyRoot
 from retinue.toolkit.processes.tools import process_tool
 from retinue.tools.elevated import Elevation
-from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench
+from tests.sandbox.workbench import ASKS_ALWAYS, MAIN, PATIENCE_MS, Bench
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
@@ -66,6 +66,7 @@ async def test_temporary_files_and_the_home_last_from_command_to_command(bench: 
 
 @pytest.mark.usefixtures("backend")
 async def test_the_environment_inside_is_the_sandboxes_own(bench: Bench) -> None:
+    bench.rules = ASKS_ALWAYS
     told = await bench.run("env", arguments={"env": {"MINE": "1"}}, environment={"SKILL_KEY": "secret"})
     names = dict(line.partition("=")[::2] for line in told.splitlines())
     assert names["MINE"] == "1"
@@ -129,9 +130,40 @@ async def test_shown_folders_are_read_only(bench: Bench, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("backend")
 async def test_whoever_is_asked_reads_which_sandbox_it_is(bench: Bench) -> None:
+    bench.rules = ASKS_ALWAYS
     await bench.run("touch made")
     [request] = bench.asked
     assert request.title == "Run a command in the sandbox agent-main, the workspace writable, no network"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat notes.txt | tr a-z A-Z | grep -c MINE",
+        "for n in 1 2; do printf 1; done > made; wc -c < made | sed s/2/1/",
+        "printf 'echo $((2 - 1))' > run.sh; bash run.sh",
+        "python3 -c 'print(1)'",
+        'x=$(cat notes.txt); test "$x" = mine && echo 1',
+    ],
+)
+async def test_a_sandboxed_command_needs_no_approval_whatever_its_text(
+    bench: Bench, backend: str, command: str
+) -> None:
+    bench.settings |= {"mode": "auto", "backend": backend, "workspaceAccess": None}
+    assert await bench.run(command) == "1"
+    assert bench.asked == []
+
+
+async def test_commands_of_the_automatic_mode_need_approval_where_no_sandbox_works(bench: Bench) -> None:
+    bench.settings |= {"mode": "auto", "backend": "ssh"}
+    assert await bench.run("touch made && echo done") == "done"
+    assert [request.title for request in bench.asked] == ["Run a command on this machine, unconfined"]
+
+
+async def test_a_tainted_request_with_network_in_its_sandbox_needs_approval(bench: Bench) -> None:
+    bench.settings["network"] = "proxy"
+    await bench.run("touch made", tainted=True, asks_when_tainted=True)
+    assert len(bench.asked) == 1
 
 
 async def test_elevated_commands_are_unconfined_and_say_so(bench: Bench) -> None:
@@ -168,7 +200,7 @@ async def test_a_machine_without_bubblewrap_says_what_to_install(monkeypatch: py
     monkeypatch.setattr("retinue.sandbox.bubblewrap.PROGRAMS", ("/nonexistent/bwrap",))
     confinement = bench.sandboxes.confine(MAIN)
     assert confinement is not None
-    assert Bubblewrap().find_problem(confinement) == "the program `bwrap` is not installed"
+    assert "the program `bwrap` is not installed" in str(Bubblewrap().find_problem(confinement))
 
 
 async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(
@@ -282,6 +314,7 @@ async def _until(happened: Callable[[], bool]) -> None:
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("access", ["rw", "ro"])
 async def test_a_session_kept_to_a_folder_sees_no_more_of_the_workspace(bench: Bench, access: str) -> None:
+    bench.rules = ASKS_ALWAYS
     bench.settings["workspaceAccess"] = access
     part = bench.workspace / "team" / "part"
     part.mkdir(parents=True)
@@ -326,6 +359,7 @@ async def test_a_link_put_in_the_place_of_the_folder_leads_nowhere(bench: Bench,
         part.symlink_to(elsewhere)
         return await bench.ask(request)
 
+    bench.rules = ASKS_ALWAYS
     told = await bench.run("cat key; echo x > made", below="part", ask=swap)
     assert "was replaced by another one" in told
     assert "s3cret" not in told

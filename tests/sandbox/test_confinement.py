@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from retinue.core.keys import SessionKey
+from retinue.sandbox.bubblewrap import find_remedy
 from retinue.sandbox.confinement import (
     Access,
     Confinement,
@@ -37,7 +38,8 @@ def draw(grounds: SandboxFolders = GROUNDS, session: SessionKey = MAIN, **values
 
 
 @pytest.mark.parametrize(
-    ("mode", "main", "group"), [("off", False, False), ("non-main", False, True), ("all", True, True)]
+    ("mode", "main", "group"),
+    [("auto", True, True), ("off", False, False), ("non-main", False, True), ("all", True, True)],
 )
 def test_the_mode_decides_who_is_confined(mode: str, main: bool, group: bool) -> None:
     assert decide_sandbox(settings(mode=mode), MAIN).confined is main
@@ -47,6 +49,14 @@ def test_the_mode_decides_who_is_confined(mode: str, main: bool, group: bool) ->
 @pytest.mark.parametrize("key", ["agent:main:heartbeat", "agent:main:ideas", "agent:main:cron:x", "hook:mail"])
 def test_only_the_main_session_itself_is_main(key: str) -> None:
     assert decide_sandbox(settings(mode="non-main"), SessionKey.parse(key)).confined
+
+
+def test_commands_are_sandboxed_with_a_writable_workspace_by_default_if_the_system_can() -> None:
+    decision = decide_sandbox(SandboxSettings(), MAIN)
+    assert (decision.confined, decision.required) == (True, False)
+    assert SandboxSettings().access == "rw"
+    assert [settings(mode=mode).access for mode in ("off", "non-main", "all")] == ["none"] * 3
+    assert settings(mode="auto", workspaceAccess="ro").access == "ro"
 
 
 def test_the_scope_decides_who_shares_a_sandbox() -> None:
@@ -118,3 +128,19 @@ def test_a_sandbox_describes_itself_to_whoever_is_asked() -> None:
     told = draw(workspaceAccess="ro", network="proxy").describe()
     assert told == "agent-main, the workspace read-only, network through the checked proxy"
     assert "writable" in draw(workspaceAccess="rw").describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        (".dockerenv", "", "--security-opt seccomp=unconfined"),
+        ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", "/etc/apparmor.d/bwrap"),
+        ("proc/sys/kernel/unprivileged_userns_clone", "0\n", "unprivileged_userns_clone=1"),
+        ("proc/sys/user/max_user_namespaces", "0\n", "max_user_namespaces=15000"),
+        ("proc/sys/user/max_user_namespaces", "100\n", "bwrap --unshare-all"),
+    ],
+)
+def test_the_remedy_names_what_forbids_namespaces(tmp_path: Path, name: str, content: str, remedy: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+    assert remedy in find_remedy(tmp_path)

@@ -21,10 +21,12 @@ from retinue.structs.decode import decode
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.tools import exec_tool
 from retinue.toolkit.settings import ExecSettings
+from retinue.tools.shell.allowlist import AskWhen, CommandRules, FixedCommandRules
 from retinue.tools.tool import ToolContext
 
 MAIN = SessionKey.main(AgentId("main"))
 PATIENCE_MS = 60_000
+ASKS_ALWAYS = CommandRules(ask=AskWhen.ALWAYS)
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Bench:
     table: CommandTable
     settings: dict[str, Any]
     policy: Policy = MODEL_CHOSEN
+    rules: CommandRules = field(default_factory=CommandRules)
     asked: list[ApprovalRequest] = field(default_factory=list)
 
     @property
@@ -64,6 +67,7 @@ class Bench:
             ExecSettings(yield_ms=PATIENCE_MS),
             lambda: f"{next(numbers):08x}00000000",
             {"LANG": "C.UTF-8", "HOME": "/outside", "USER": "ada", "TMPDIR": "/outside/tmp"},
+            FixedCommandRules(self.rules),
             sandboxes=self.sandboxes,
         )
         with ExitStack() as stack:

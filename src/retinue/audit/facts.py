@@ -13,6 +13,7 @@ from retinue.config.load import LoadedConfig
 from retinue.config.sources import Problem
 from retinue.core.keys import AgentId
 from retinue.providers.auth_profiles import ProfileSummary
+from retinue.sandbox.confinement import SandboxLevel
 from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.check import CheckReport
 from retinue.skills.library import CheckedSkill, Discovery
@@ -78,11 +79,16 @@ class MemoryFacts(Struct, frozen=True):
 
 
 class SandboxFacts(Struct, frozen=True):
-    """The sandbox backends tried for an agent; `works` if one works or none is required."""
+    """The sandbox backends tried for an agent; `works` if one works or none is wanted.
+
+    If none works and the sandbox is `required`, commands are refused; otherwise they need approval.
+    """
 
     works: bool
     because: str = ""
     candidates: tuple[BackendCandidate, ...] = ()
+    level: SandboxLevel = SandboxLevel.NONE
+    required: bool = True
 
 
 class AgentFacts(Struct, frozen=True):

@@ -16,7 +16,7 @@ from retinue.cli.terminal import count, format_span, format_time
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from retinue.audit.facts import Finding, GatewayFacts
+    from retinue.audit.facts import Facts, Finding, GatewayFacts
     from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
@@ -133,7 +133,9 @@ def _describe_gateway(
 async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.audit.summary import count_sessions, summarise_memory
     from retinue.core.errors import RetinueError
+    from retinue.core.keys import SessionKey
     from retinue.providers.model_choice import LocalServers
+    from retinue.runtime.agents.confinement import sandbox_status
     from retinue.runtime.agents.workspace import file_problems
     from retinue.runtime.models import make_access
 
@@ -145,6 +147,7 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
         model = str(choice.ref) if choice else None
     except RetinueError:
         model = settings.model.primary
+    sandbox = sandbox_status(home, SessionKey.main(agent))
     search = settings.memory_search
     found = summarise_memory(search.index_file(home.paths.path, agent)) if search.enabled else None
     memory = "off" if not search.enabled else "without notes yet" if found is None else "ready"
@@ -154,6 +157,7 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
         "model": model,
         "sessions": count_sessions(home.paths, agent),
         "fileProblems": file_problems(home, agent),
+        "sandbox": sandbox,
         "memory": {
             "state": memory,
             **({"files": found.files, "chunks": found.chunks, "unembedded": found.waiting} if found else {}),
@@ -185,7 +189,8 @@ def _format_status(data: dict[str, Any]) -> str:
         memory = agent["memory"]
         notes = f"{memory['state']}, {count(memory['files'], 'file')}" if "files" in memory else memory["state"]
         model = agent["model"] or "no model configured (detected at the first message)"
-        rows.append((f"agent {agent['id']}", f"{model}; {sessions}; memory {notes}"))
+        sandbox = agent["sandbox"]["level"]
+        rows.append((f"agent {agent['id']}", f"{model}; {sessions}; memory {notes}; sandbox {sandbox}"))
         rows += [("file", problem) for problem in agent["fileProblems"]]
     if data["waitingMessages"]:
         rows.append(("messages", f"{data['waitingMessages']} unanswered"))
@@ -241,24 +246,27 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
 
-    async def look(home: Home) -> tuple[Finding, ...]:
-        return examine(await collect_home_facts(home, see_gateway(home), deep=deep))
+    async def look(home: Home) -> tuple[Facts, tuple[Finding, ...]]:
+        facts = await collect_home_facts(home, see_gateway(home), deep=deep)
+        return facts, examine(facts)
 
     home = load_home(invocation.home)
-    findings = anyio.run(look, home)
+    facts, findings = anyio.run(look, home)
     fixed: tuple[str, ...] = ()
     if fix and any(finding.remedies for finding in findings):
         fixed = carry_out(home, findings)
-        findings = anyio.run(look, home)
+        facts, findings = anyio.run(look, home)
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     data = {
         "ok": not problems,
         "problems": problems,
         "home": str(invocation.home.path),
         "fixed": list(fixed),
+        "sandbox": {agent.id: agent.sandbox.level for agent in facts.agents},
         "findings": [_describe_finding(finding) for finding in findings],
     }
-    invocation.show(data, lambda: _format_findings(findings, fixed, problems))
+    levels = [f"Sandbox of agent '{agent.id}': level {agent.sandbox.level}." for agent in facts.agents]
+    invocation.show(data, lambda: "\n".join([*levels, _format_findings(findings, fixed, problems)]))
     return 1 if problems else 0
 
 

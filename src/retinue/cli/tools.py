@@ -241,6 +241,28 @@ def sandbox() -> None:
     pass
 
 
+@sandbox.command("status")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
+@which_session
+@pass_invocation
+def show_level(invocation: Invocation, agent: str | None, session: str | None) -> None:
+    """Show the level at which commands are sandboxed here, and what a better one needs."""
+    from retinue.runtime.agents.confinement import sandbox_status
+    from retinue.runtime.home import load_home
+
+    home = load_home(invocation.home)
+    found = sandbox_status(home, home.session_key(session, agent))
+    invocation.show(found, lambda: _format_level(found))
+
+
+def _format_level(found: dict[str, Any]) -> str:
+    by = f" (by {found['backend']})" if found["backend"] else ""
+    lines = [f"Level: {found['level']}{by}; {found['because']}."]
+    for problem in found["problems"]:
+        lines += [f"{problem['backend']}: {problem['why']}", f"  {problem['remedy']}"]
+    return "\n".join(lines)
+
+
 @sandbox.command("explain")
 @click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 @which_session
@@ -262,7 +284,8 @@ def _format_confinement(found: dict[str, Any]) -> str:
         return "\n".join([*lines, found["refused"]])
     rows = [
         ("sandbox", f"{found['sandbox']} (scope {found['scope']})"),
-        ("enforced by", found["backend"] or "nothing: commands are refused"),
+        ("level", found["level"]),
+        ("enforced by", found["backend"] or _without_backend(found)),
         *((f"  {each['name']}", each["problem"] or _praise(each, found)) for each in found["candidates"]),
         ("folder", f"{found['folder']} (workspace access {found['access']})"),
         *(("writable", path) for path in found["writable"]),
@@ -273,6 +296,10 @@ def _format_confinement(found: dict[str, Any]) -> str:
     ]
     heading = [] if found["confined"] else ["If it were sandboxed:"]
     return "\n".join([*lines, *heading, table(rows, indent="  ")])
+
+
+def _without_backend(found: dict[str, Any]) -> str:
+    return "nothing: commands are refused" if found["required"] else "nothing: commands need approval"
 
 
 def _praise(candidate: dict[str, Any], found: dict[str, Any]) -> str:

@@ -14,12 +14,15 @@ from msgspec import Struct
 from retinue.sandbox.confinement import (
     ETC_FILES,
     ETC_FOLDERS,
+    NO_FILTER,
     SYSTEM_FOLDERS,
     BackendKind,
+    BackendProblem,
     CommandStart,
     Confinement,
     LaunchPlan,
     Network,
+    SandboxLevel,
 )
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
@@ -43,12 +46,36 @@ _FILES = (
 _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "sched_debug")
 """Files of `/proc` that describe the kernel and need no capability; some are readable only by root's programs."""
 _TRIAL_SECONDS = 10
+_INSTALL = (
+    "Install bubblewrap 0.5 or newer: `apt-get install bubblewrap`, `dnf install bubblewrap` or `apk add bubblewrap`."
+)
+_APPARMOR = (
+    "AppArmor forbids user namespaces. Allow them for bwrap: `printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\n"
+    "profile bwrap /usr/bin/bwrap flags=(unconfined) {\\n  userns,\\n}\\n' | sudo tee /etc/apparmor.d/bwrap && "
+    "sudo systemctl reload apparmor`."
+)
+_SWITCHES = (
+    ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", _APPARMOR),
+    (
+        "proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "The kernel forbids user namespaces. Allow them: `sudo sysctl -w kernel.unprivileged_userns_clone=1`.",
+    ),
+    (
+        "proc/sys/user/max_user_namespaces",
+        "0",
+        "The kernel allows no user namespaces. Allow some: `sudo sysctl -w user.max_user_namespaces=15000`.",
+    ),
+)
+"""Settings of the kernel that forbid namespaces: the file, its forbidding value, and how to change it."""
+_CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
 class Bubblewrap(Struct, frozen=True, dict=True):
     """The `bwrap` program of this machine, tested once."""
 
     name: str = "bubblewrap"
+    level: SandboxLevel = SandboxLevel.NAMESPACES
     shows_parts: bool = True
 
     @cached_property
@@ -63,22 +90,27 @@ class Bubblewrap(Struct, frozen=True, dict=True):
         return tuple(map(int, found.groups())) if found else (0,)
 
     @cached_property
-    def _problem(self) -> str | None:
+    def _problem(self) -> BackendProblem | None:
         if self.program is None:
-            return "the program `bwrap` is not installed"
+            return BackendProblem("the program `bwrap` is not installed", _INSTALL)
         if this_machine() is None:
-            return "there is no system call filter for this processor"
+            return NO_FILTER
         if self.version < _OLDEST:
-            return f"`bwrap` is older than {'.'.join(map(str, _OLDEST))}"
+            return BackendProblem(f"`bwrap` is older than {'.'.join(map(str, _OLDEST))}", _INSTALL)
         tried = _run(self.program, *self._namespaces(), *_system(), "--proc", "/proc", "--dev", "/dev", "/usr/bin/true")
         if tried.returncode == 0:
             return None
         errors = tried.stderr.strip().splitlines()
-        return f"`bwrap` does not work here: {errors[-1] if errors else f'it ended with {tried.returncode}'}"
+        why = f"`bwrap` does not work here: {errors[-1] if errors else f'it ended with {tried.returncode}'}"
+        return BackendProblem(why, find_remedy(Path("/")))
 
-    def find_problem(self, confinement: Confinement) -> str | None:
+    def find_problem(self, confinement: Confinement) -> BackendProblem | None:
         """Return why bubblewrap cannot be used, by running it; None if it works."""
         return self._problem
+
+    def reaches_network(self, confinement: Confinement) -> bool:
+        """Return whether commands have any network."""
+        return confinement.network is not Network.OFF
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """Return how to start a program in the sandbox."""
@@ -114,6 +146,22 @@ class Bubblewrap(Struct, frozen=True, dict=True):
     def _namespaces(self) -> tuple[str, ...]:
         forbids = self.version >= _DISABLES_USER_NAMESPACES
         return (*_NAMESPACES, *(("--disable-userns",) if forbids else ()))
+
+
+def find_remedy(root: Path) -> str:
+    """Return what makes bubblewrap work on the system below `root`, by the settings that usually prevent it."""
+    if any((root / mark).exists() for mark in _CONTAINER_MARKS):
+        return (
+            "The container forbids namespaces. Start it with `--security-opt seccomp=unconfined "
+            "--security-opt apparmor=unconfined --security-opt systempaths=unconfined`."
+        )
+    for name, forbidding, remedy in _SWITCHES:
+        try:
+            if (root / name).read_text().strip() == forbidding:
+                return remedy
+        except OSError:
+            continue
+    return "Run `bwrap --unshare-all --ro-bind / / true` and allow what it reports."
 
 
 def _run(*argv: str) -> subprocess.CompletedProcess[str]:

@@ -59,11 +59,25 @@ class ResourceLimits(Struct, frozen=True):
     open_files: int
 
 
+class SandboxLevel(StrEnum):
+    """How a command is isolated: by namespaces, by landlock and a system call filter, by a container, or not at all."""
+
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+    CONTAINER = "container"
+    NONE = "none"
+
+
 class SandboxDecision(Struct, frozen=True):
-    """Whether a session is sandboxed, and why."""
+    """Whether a session's commands are sandboxed, and why.
+
+    If the sandbox is `required`, the session's tools are restricted as well, and its commands are refused where no
+    backend works; otherwise they need approval there.
+    """
 
     confined: bool
     because: str
+    required: bool = False
 
 
 class SandboxFolders(Struct, frozen=True):
@@ -157,8 +171,8 @@ class Confinement(Struct, frozen=True):
 def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
     """Return what another agent's sandbox allows beyond the own one; None if it is at least as strict."""
     order = [access.value for access in Access]
-    if order.index(other.workspace_access) > order.index(own.workspace_access):
-        return f"its `sandbox.workspaceAccess` is {other.workspace_access}, not {own.workspace_access}"
+    if order.index(other.access) > order.index(own.access):
+        return f"its `sandbox.workspaceAccess` is {other.access}, not {own.access}"
     if Network(other.network) is not Network.OFF and Network(own.network) is Network.OFF:
         return f"its `sandbox.network` is {other.network}"
     return None
@@ -167,14 +181,16 @@ def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
 def decide_sandbox(settings: SandboxSettings, session: SessionKey) -> SandboxDecision:
     """Decide whether the mode sandboxes a session."""
     match settings.mode:
+        case "auto":
+            return SandboxDecision(True, "`sandbox.mode` is auto: commands are sandboxed if the system can")
         case "off":
             return SandboxDecision(False, "`sandbox.mode` is off")
         case "all":
-            return SandboxDecision(True, "`sandbox.mode` confines all sessions")
+            return SandboxDecision(True, "`sandbox.mode` confines all sessions", required=True)
         case "non-main":
             if session.kind is SessionKind.MAIN:
                 return SandboxDecision(False, "`sandbox.mode` is non-main, and this is the agent's main session")
-            return SandboxDecision(True, "`sandbox.mode` confines every session but the main one")
+            return SandboxDecision(True, "`sandbox.mode` confines every session but the main one", required=True)
         case unknown:
             assert_never(unknown)
 
@@ -200,7 +216,7 @@ def make_confinement(settings: SandboxSettings, session: SessionKey, grounds: Sa
     """Return the sandbox of a sandboxed session."""
     name = name_sandbox(settings.scope, session)
     own = sandboxes_folder(settings, grounds.home) / name
-    access = Access(settings.workspace_access)
+    access = Access(settings.access)
     folder = own / "work" if access is Access.NONE else grounds.workspace
     further = tuple(Path(path).expanduser() for path in settings.read_only_paths)
     shown = tuple(dict.fromkeys(path for path in (*grounds.shown, *further) if not path.is_relative_to(folder)))
@@ -239,6 +255,18 @@ def measure_limits(settings: LimitSettings) -> ResourceLimits:
     return ResourceLimits(
         size_in_bytes(settings.memory), settings.processes, size_in_bytes(settings.file_size), settings.open_files
     )
+
+
+class BackendProblem(Struct, frozen=True):
+    """Why a backend cannot enforce a sandbox on this machine, and what would change that."""
+
+    why: str
+    remedy: str
+
+
+NO_FILTER = BackendProblem(
+    "there is no system call filter for this processor", "Use an x86_64 or aarch64 machine, or the backend docker."
+)
 
 
 class BackendKind(StrEnum):
@@ -294,7 +322,7 @@ class LaunchPlan(Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """A sandbox backend. `name` is its name in the settings.
+    """A sandbox backend. `name` is its name in the settings, `level` what it isolates by.
 
     A backend with `shows_parts` can show only a part of a folder, and verifies that it is the intended one.
     """
@@ -303,10 +331,17 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     @property
+    def level(self) -> SandboxLevel: ...
+
+    @property
     def shows_parts(self) -> bool: ...
 
-    def find_problem(self, confinement: Confinement) -> str | None:
+    def find_problem(self, confinement: Confinement) -> BackendProblem | None:
         """Return why the backend cannot enforce this sandbox on this machine; None if it can."""
+        ...
+
+    def reaches_network(self, confinement: Confinement) -> bool:
+        """Return whether commands have any network, also through the proxy."""
         ...
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:

@@ -10,7 +10,15 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
 
-from retinue.sandbox.confinement import BackendKind, CommandStart, Confinement, LaunchPlan, Network
+from retinue.sandbox.confinement import (
+    BackendKind,
+    BackendProblem,
+    CommandStart,
+    Confinement,
+    LaunchPlan,
+    Network,
+    SandboxLevel,
+)
 from retinue.sandbox.settings import DockerSettings
 
 _CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
@@ -42,23 +50,35 @@ class Docker(Struct, frozen=True, dict=True):
     home: Path
     inherited: Mapping[str, str] = field(default_factory=dict)
     name: str = "docker"
+    level: SandboxLevel = SandboxLevel.CONTAINER
     shows_parts: bool = False
 
     @cached_property
     def program(self) -> str | None:
         return shutil.which(self.name, path="/usr/local/bin:/usr/bin:/bin")
 
-    def find_problem(self, confinement: Confinement) -> str | None:
+    def find_problem(self, confinement: Confinement) -> BackendProblem | None:
         """Return why containers cannot be used; the engine itself is contacted only when a command runs."""
         if self.program is None:
-            return f"the program `{self.name}` is not installed"
+            return BackendProblem(f"the program `{self.name}` is not installed", f"Install {self.name}.")
         if confinement.network is Network.PROXY:
-            return "containers use sandbox.docker.network, not the proxy; set sandbox.network to off"
+            return BackendProblem(
+                "containers use sandbox.docker.network, not the proxy; set sandbox.network to off",
+                "Set sandbox.network to off.",
+            )
         if confinement.hidden:
-            return f"a container cannot hide {confinement.hidden[0]} inside a visible folder"
-        return refuse_network(self.settings.network) or next(
+            return BackendProblem(
+                f"a container cannot hide {confinement.hidden[0]} inside a visible folder",
+                "Move the workspace out of the folders that contain it.",
+            )
+        refused = refuse_network(self.settings.network) or next(
             (problem for bind in self.settings.binds if (problem := refuse_bind(bind, self.home))), None
         )
+        return BackendProblem(refused, "Change the named setting.") if refused else None
+
+    def reaches_network(self, confinement: Confinement) -> bool:
+        """Return whether commands have any network."""
+        return self.settings.network != "none"
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """Return how to start a program in a new container."""

@@ -15,12 +15,15 @@ from msgspec import Struct
 from retinue.sandbox.confinement import (
     ETC_FILES,
     ETC_FOLDERS,
+    NO_FILTER,
     SYSTEM_FOLDERS,
     BackendKind,
+    BackendProblem,
     CommandStart,
     Confinement,
     LaunchPlan,
     Network,
+    SandboxLevel,
 )
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
@@ -34,26 +37,41 @@ class Landlock(Struct, frozen=True, dict=True):
     """The kernel's landlock."""
 
     name: str = "landlock"
+    level: SandboxLevel = SandboxLevel.LANDLOCK
     shows_parts: bool = True
 
     @cached_property
     def version(self) -> int:
         return landlock_version()
 
-    def find_problem(self, confinement: Confinement) -> str | None:
+    def find_problem(self, confinement: Confinement) -> BackendProblem | None:
         """Return why landlock cannot enforce a sandbox; None if it can."""
         if sys.platform != "linux":
-            return "landlock exists on Linux only"
+            return BackendProblem("landlock exists on Linux only", "Use the backend docker or podman.")
         if this_machine() is None:
-            return "there is no system call filter for this processor"
+            return NO_FILTER
         if self.version < NEEDED_VERSION:
             has = f"only version {self.version} of it" if self.version else "none"
-            return f"landlock {NEEDED_VERSION} is needed (Linux 6.2), and the kernel has {has}"
+            return BackendProblem(
+                f"landlock {NEEDED_VERSION} is needed (Linux 6.2), and the kernel has {has}",
+                "Use Linux 6.2 or newer with `landlock` in the list of /sys/kernel/security/lsm; "
+                "the kernel parameter `lsm=landlock,…` enables it.",
+            )
         if confinement.network is Network.PROXY:
-            return "landlock has no network namespace for the proxy"
+            return BackendProblem(
+                "landlock has no network namespace for the proxy",
+                "Make bubblewrap work, or set sandbox.network to off.",
+            )
         if confinement.hidden:
-            return f"landlock cannot hide {confinement.hidden[0]} inside a visible folder"
+            return BackendProblem(
+                f"landlock cannot hide {confinement.hidden[0]} inside a visible folder",
+                "Move the workspace out of the folders that contain it, or make bubblewrap work.",
+            )
         return None
+
+    def reaches_network(self, confinement: Confinement) -> bool:
+        """Return whether commands have any network."""
+        return confinement.network is not Network.OFF
 
     def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """Return how to start a program in the sandbox."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -26,6 +27,7 @@ from retinue.sandbox.confinement import (
     LaunchPlan,
     SandboxDecision,
     SandboxFolders,
+    SandboxLevel,
     SandboxUnavailable,
     VisiblePart,
     decide_sandbox,
@@ -126,10 +128,11 @@ INSTALL = (
 
 
 class BackendCandidate(Struct, frozen=True):
-    """A backend that was checked; `problem` is why it is not used."""
+    """A backend that was checked; `problem` is why it cannot be used, `remedy` what would change that."""
 
     name: str
     problem: str | None
+    remedy: str = ""
 
 
 class BackendChoice(Struct, frozen=True):
@@ -137,6 +140,23 @@ class BackendChoice(Struct, frozen=True):
 
     backend: Backend | None
     candidates: tuple[BackendCandidate, ...]
+
+    @property
+    def level(self) -> SandboxLevel:
+        """How commands are isolated."""
+        return SandboxLevel.NONE if self.backend is None else self.backend.level
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the level in use, and why a better one is not."""
+        return {
+            "level": self.level.value,
+            "backend": None if self.backend is None else self.backend.name,
+            "problems": [
+                {"backend": each.name, "why": each.problem, "remedy": each.remedy}
+                for each in self.candidates
+                if each.problem is not None
+            ],
+        }
 
 
 class BackedSandbox(Struct, frozen=True):
@@ -146,6 +166,16 @@ class BackedSandbox(Struct, frozen=True):
     backend: Backend
     below: str = "."
     policy: Policy = MODEL_CHOSEN
+
+    @property
+    def level(self) -> SandboxLevel:
+        """How the sandbox isolates its commands."""
+        return self.backend.level
+
+    @property
+    def reaches_network(self) -> bool:
+        """Whether its commands have any network, also through the proxy."""
+        return self.backend.reaches_network(self.confinement)
 
     def wrap(self, environment: Mapping[str, str]) -> LaunchPlan:
         """Return how each program of the command is started."""
@@ -179,8 +209,16 @@ class Sandboxes(Struct, frozen=True):
         return decide_sandbox(self.settings_of(session.agent), session)
 
     def confine(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement | None:
-        """Return the sandbox that a session must use; None if it is not sandboxed."""
-        return self.confinement_of(session, shown) if self.decide(session).confined else None
+        """Return the sandbox that a session uses; None if it is not sandboxed. Tests no backend."""
+        decision = self.decide(session)
+        if not decision.confined:
+            return None
+        try:
+            return self.confinement_of(session, shown)
+        except SandboxUnavailable:
+            if decision.required:
+                raise
+            return None
 
     def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
         """Return the sandbox that a session would use."""
@@ -196,9 +234,15 @@ class Sandboxes(Struct, frozen=True):
         """Choose the backend of a sandbox: the configured one, else the first that works."""
         settings = self.settings_of(session.agent)
         checked = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
-        candidates = [BackendCandidate(backend.name, problem) for backend, problem in checked]
+        candidates = [
+            BackendCandidate(backend.name, problem.why, problem.remedy)
+            if problem
+            else BackendCandidate(backend.name, None)
+            for backend, problem in checked
+        ]
         if settings.backend == "ssh":
-            candidates.append(BackendCandidate("ssh", "no plugin provides it"))
+            remedy = "Remove `sandbox.backend` from the configuration, or set another one."
+            candidates.append(BackendCandidate("ssh", "no plugin provides it", remedy))
         return BackendChoice(
             next((backend for backend, problem in checked if problem is None), None), tuple(candidates)
         )

@@ -77,14 +77,22 @@ class PruneSettings(Settings):
 class SandboxSettings(Settings):
     """Whether and how an agent's commands are sandboxed."""
 
-    mode: Literal["off", "non-main", "all"] = key("off")
-    """Which sessions are sandboxed: `off` none, `non-main` all but the main session, `all` every session."""
+    mode: Literal["auto", "off", "non-main", "all"] = key("auto")
+    """Which sessions are sandboxed.
+
+    `auto` runs every command in a sandbox if the system can, and asks for approval otherwise. `non-main` sandboxes all
+    sessions but the main one, `all` every session: their tools are restricted, and commands are refused if no backend
+    works. `off` sandboxes none.
+    """
     scope: Literal["session", "agent", "shared"] = key("agent")
     """Which sessions share a sandbox: its temporary files, its home folder and, without workspace access, its work."""
     backend: Literal["bubblewrap", "landlock", "docker", "podman", "ssh"] | None = key(None)
     """Sandbox backend. Default: bubblewrap, or landlock if bubblewrap does not work."""
-    workspace_access: Literal["none", "ro", "rw"] = key("none")
-    """What a sandboxed session may do with the agent's workspace: nothing, read, or read and write."""
+    workspace_access: Literal["none", "ro", "rw"] | None = key(None)
+    """What a sandboxed session may do with the agent's workspace: nothing, read, or read and write.
+
+    Default: `rw` in the mode `auto`, `none` in the others.
+    """
     workspace_root: str | None = key(None)
     """The folder that contains the sandboxes' own folders. Default: `sandboxes` in Retinue's home."""
     network: Literal["off", "proxy"] = key("off")
@@ -101,3 +109,8 @@ class SandboxSettings(Settings):
     """Settings of the browser inside a sandbox."""
     prune: PruneSettings = key(PruneSettings)
     """When unused sandboxes are removed."""
+
+    @property
+    def access(self) -> Literal["none", "ro", "rw"]:
+        """The effective workspace access."""
+        return self.workspace_access or ("rw" if self.mode == "auto" else "none")

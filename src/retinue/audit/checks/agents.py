@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retinue.audit.facts import AgentFacts, CreateWorkspace, Facts, Finding, FixSessions, Severity, SkillFacts
+from retinue.sandbox.confinement import SandboxLevel
 from retinue.sandbox.sandboxes import INSTALL
 from retinue.sessions.check import TranscriptFault
 
@@ -230,11 +231,29 @@ def check_sessions(facts: Facts) -> Iterator[Finding]:
 
 
 def check_sandboxes(facts: Facts) -> Iterator[Finding]:
-    """Report agents whose configuration requires a sandbox that cannot be created."""
+    """Report agents whose commands are not sandboxed as configured, and those where a better level is possible."""
     for agent in facts.agents:
         seen = agent.sandbox
-        if not seen.works:
-            tried = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in seen.candidates)
+        failed = [candidate for candidate in seen.candidates if candidate.problem is not None]
+        tried = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in failed)
+        remedies = " ".join(candidate.remedy for candidate in failed if candidate.remedy)
+        if seen.works and seen.level is SandboxLevel.LANDLOCK and failed:
+            yield Finding(
+                "sandbox",
+                Severity.NOTE,
+                f"Commands of agent '{agent.id}' are sandboxed at the level landlock, not namespaces: {tried}.",
+                "Commands that need the network then run outside the sandbox, after approval.",
+                remedies,
+            )
+        elif not seen.works and not seen.required:
+            yield Finding(
+                "sandbox",
+                Severity.WARNING,
+                f"Commands of agent '{agent.id}' are not sandboxed: {tried}.",
+                "All but simple ones need approval.",
+                remedies,
+            )
+        elif not seen.works:
             yield Finding(
                 "sandbox",
                 Severity.PROBLEM,

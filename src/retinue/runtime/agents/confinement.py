@@ -13,7 +13,14 @@ from retinue.core.keys import SessionKey
 from retinue.runtime.agents.policy import elevation_gates
 from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.home import Home
-from retinue.sandbox.confinement import Access, Confinement, Network, SandboxUnavailable
+from retinue.sandbox.confinement import (
+    Access,
+    Confinement,
+    Network,
+    SandboxLevel,
+    SandboxUnavailable,
+    decide_sandbox,
+)
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.storage.files import Root
 from retinue.storage.files.root import ReadOnlyRoot
@@ -31,7 +38,10 @@ def make_sandboxes(home: Home) -> Sandboxes:
 
 
 def confine_session(workspace: AgentWorkspace, session: SessionKey) -> Confinement | None:
-    """Return the sandbox of a session; None if it is not sandboxed."""
+    """Return the sandbox of a session; None if its file tools and commands have the workspace as it is."""
+    settings = workspace.settings.sandbox
+    if not decide_sandbox(settings, session).required and settings.access == "rw":
+        return None  # a test whether the system can sandbox commands would delay the turn
     return make_sandboxes(workspace.home).confine(session, tuple(root.path for root in workspace.readable))
 
 
@@ -106,6 +116,21 @@ def describe_sandbox(
     return str(folder / below), facts
 
 
+def sandbox_status(home: Home, session: SessionKey) -> dict[str, Any]:
+    """Return the level at which a session's commands are sandboxed, and why a better one is not used."""
+    sandboxes = make_sandboxes(home)
+    decision = sandboxes.decide(session)
+    if not decision.confined:
+        return {"level": SandboxLevel.NONE.value, "backend": None, "problems": [], "because": decision.because}
+    try:
+        found = sandboxes.choose(sandboxes.confinement_of(session, _list_shown(home, session)), session).to_json()
+    except SandboxUnavailable as error:
+        remedy = "Move the workspace to another folder."
+        problems = [{"backend": "any", "why": str(error), "remedy": remedy}]
+        found = {"level": SandboxLevel.NONE.value, "backend": None, "problems": problems}
+    return found | {"because": decision.because}
+
+
 def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
     """Describe the sandbox of a session and what its commands can see; creates nothing."""
     sandboxes, settings = make_sandboxes(home), home.config.agents.resolve(session.agent).sandbox
@@ -128,6 +153,8 @@ def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
     readable = ["/usr", *([] if confinement.writable else [confinement.folder]), *confinement.shown]
     return found | {
         "sandbox": confinement.name,
+        "required": standing.required,
+        "level": choice.level.value if standing.confined else SandboxLevel.NONE.value,
         "backend": choice.backend.name if choice.backend else None,
         "candidates": [asdict(candidate) for candidate in choice.candidates],
         "access": confinement.access.value,

@@ -27,14 +27,19 @@ def session_layers(config: Config, settings: AgentSettings, session: SessionKey,
     return Layers(
         general=tuple(_general(config, settings)),
         provider=tuple(_provider(config, settings, model)),
-        sandbox=_sandbox(config, settings) if is_sandboxed(settings, session) else (),
+        sandbox=_sandbox(config, settings) if must_be_sandboxed(settings, session) else (),
         subagent=_subagent(config, settings, session) if session.kind is SessionKind.SUBAGENT else (),
     )
 
 
 def is_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
-    """Return whether a session's commands are sandboxed."""
+    """Return whether a session's commands are sandboxed, if the system can."""
     return decide_sandbox(settings.sandbox, session).confined
+
+
+def must_be_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
+    """Return whether a session is sandboxed as a whole: its tools are restricted, and no command runs without it."""
+    return decide_sandbox(settings.sandbox, session).required
 
 
 def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationRule, ...]:

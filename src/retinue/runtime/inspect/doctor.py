@@ -190,14 +190,14 @@ async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> 
         workspace = open_workspace(home, agent)
     except RetinueError as error:
         absent = not os.path.lexists(path)
-        return AgentFacts(agent, WorkspaceFacts(path, str(error), absent), report, model, SandboxFacts(works=True))
+        return AgentFacts(agent, WorkspaceFacts(path, str(error), absent), report, model, _see_sandbox(home, agent))
     with workspace:
         return AgentFacts(
             id=agent,
             workspace=_see_workspace(workspace),
             sessions=report,
             model=model,
-            sandbox=_see_sandbox(workspace),
+            sandbox=_see_sandbox(home, agent, tuple(root.path for root in workspace.readable)),
             skills=SkillFacts(
                 workspace.skills(),
                 workspace.library.load(),
@@ -258,14 +258,15 @@ async def _list_unreadable(access: ModelAccess, provider: str, *, deep: bool) ->
     return tuple(problems)
 
 
-def _see_sandbox(workspace: AgentWorkspace) -> SandboxFacts:
-    sandboxes = make_sandboxes(workspace.home)
-    for session in (SessionKey.main(workspace.id), SessionKey.parse("doctor", default_agent=workspace.id)):
-        confinement = sandboxes.confine(session, tuple(root.path for root in workspace.readable))
+def _see_sandbox(home: Home, agent: AgentId, shown: tuple[Path, ...] = ()) -> SandboxFacts:
+    sandboxes = make_sandboxes(home)
+    for session in (SessionKey.main(agent), SessionKey.parse("doctor", default_agent=agent)):
+        confinement = sandboxes.confine(session, shown)
         if confinement is not None:
             choice = sandboxes.choose(confinement, session)
-            because = sandboxes.decide(session).because
-            return SandboxFacts(choice.backend is not None, because, choice.candidates)
+            decision = sandboxes.decide(session)
+            works = choice.backend is not None
+            return SandboxFacts(works, decision.because, choice.candidates, choice.level, decision.required)
     return SandboxFacts(works=True)
 
 

@@ -41,7 +41,7 @@ from retinue.dispatch.subagents import (
     skips_announcement,
     time_left,
 )
-from retinue.runtime.agents.policy import is_sandboxed
+from retinue.runtime.agents.policy import must_be_sandboxed
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
 from retinue.runtime.turns.sessions import Sessions
@@ -199,8 +199,8 @@ class SubagentRunner(Struct, frozen=True):
             max_depth=settings.subagents.max_spawn_depth,
             max_children=settings.subagents.max_children_per_agent,
             must_name_agent=settings.subagents.require_agent_id,
-            parent_confined=is_sandboxed(settings, parent),
-            child_confined=is_sandboxed(theirs, key_for_child(parent, target, "new")),
+            parent_confined=must_be_sandboxed(settings, parent),
+            child_confined=must_be_sandboxed(theirs, key_for_child(parent, target, "new")),
             looser=find_loosening(settings.sandbox, theirs.sandbox),
         )
 

@@ -18,7 +18,14 @@ from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.confinement import enter_folder, working_root
-from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
+from retinue.runtime.agents.policy import (
+    elevation_gates,
+    elevation_of,
+    is_sandboxed,
+    must_be_sandboxed,
+    session_layers,
+    wanted_elevation,
+)
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
@@ -99,8 +106,8 @@ def make_context(
 
     `below` is the folder of the workspace that the session is restricted to; empty for all of it.
     """
-    confined = is_sandboxed(workspace.settings, session) and elevated is Elevation.OFF
-    whole = working_root(workspace, session) if confined else workspace.root
+    confined = must_be_sandboxed(workspace.settings, session) and elevated is Elevation.OFF
+    whole = working_root(workspace, session) if elevated is Elevation.OFF else workspace.root
     return ToolContext(
         workspace.id,
         session,

@@ -99,6 +99,8 @@ def assess_launch(
         return NotAnalysable(impossible), Deny(impossible)
     home = None if request.confinement else request.draft.environment.get("HOME")
     reading = analyse(text, CommandLocation(home, OpenFolderListing(request.folder)))
+    if request.confinement is not None:
+        return reading, decide_command(reading, rules, sandboxed=True)
     segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
     changed = find_changed(rules.patterns, segments, request.folder)
     decision = decide_command(reading, replace(rules, patterns=_without(rules.patterns, changed)))
@@ -120,9 +122,7 @@ def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root:
         return decision
     elif request.variables:
         because = "it sets variables"
-    elif request.confinement is None and (
-        objection := repository_objection(decision.grounds, request.folder, request.draft.environment)
-    ):
+    elif objection := repository_objection(decision.grounds, request.folder, request.draft.environment):
         because = objection
     elif decision.command is None or locate_programs(decision.command, decision.grounds, request.programs) is None:
         because = "a program was not found in the system folders"
@@ -137,9 +137,12 @@ def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root:
 def _recheck_tainted(decision: Allow, request: LaunchRequest, rules: CommandRules) -> CommandDecision:
     """Require approval for a command of a tainted request that the rules allow.
 
-    Commands that only read or run in a sandbox need none, and neither does anything if approval is disabled.
+    Commands that only read or run in a sandbox without network need none, and neither does anything if approval is
+    disabled.
     """
-    if request.confinement is not None or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
+    enclosure = request.draft.enclosure
+    isolated = enclosure is not None and not enclosure.reaches_network
+    if isolated or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
         return decision
     return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
 

@@ -90,7 +90,8 @@ def exec_tool(
     return Tool(
         name="exec",
         summary="Run shell commands",
-        description="Run a command in the workspace; all but simple read-only ones need the user's approval. "
+        description="Run a shell command in the workspace, sandboxed without network if the system can. "
+        "The user's approval is needed for more, and without a sandbox for all but simple reading. "
         "A long command continues in the background and you are notified when it ends.",
         arguments=ExecArguments,
         run=run,
@@ -100,18 +101,23 @@ def exec_tool(
 
 
 def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
-    """Return whether a call's command must run in a sandbox: the session is sandboxed and not elevated."""
+    """Return whether a call's command belongs in a sandbox: the session is sandboxed and not elevated."""
     return context.elevated is Elevation.OFF and sandboxes.decide(context.session).confined
 
 
-def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox:
-    """Return the sandbox that a call's command must run in; selects a backend on first use."""
+def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox | None:
+    """Return the sandbox that a call's command runs in; selects a backend on first use.
+
+    None if no backend works and the sandbox is not required: then the command needs approval.
+    """
     try:
         confinement = sandboxes.confinement_of(context.session, tuple(root.path for root in context.readable))
         inside = context.root.path / locate_in_workspace(context.root, workdir)
         below = locate_in_workspace(context.workspace, str(inside))
         return sandboxes.with_backend(confinement, context.session, below, _restricted_folder(context, confinement))
     except SandboxUnavailable as error:
+        if not sandboxes.decide(context.session).required:
+            return None
         raise ToolFailed(str(error)) from error
 
 
@@ -297,7 +303,9 @@ def _sees_all(context: ToolContext, sandboxes: Sandboxes | None) -> bool:
 
     Those may run with more rights: writing to them would let a session leave its sandbox or its folder.
     """
-    confined = sandboxes is not None and must_confine(sandboxes, context)
+    confined = (
+        context.elevated is Elevation.OFF and sandboxes is not None and sandboxes.decide(context.session).required
+    )
     return context.owner and context.root is context.workspace and not confined
 
 

@@ -29,6 +29,7 @@ class AllowReason(StrEnum):
     PATTERN = "is on the allowlist"
     SKILL = "belongs to a skill"
     FULL = "may run because every command may"
+    SANDBOXED = "it runs in the sandbox"
 
 
 class Segment(Struct, frozen=True):
@@ -106,9 +107,17 @@ def find_text_problem(text: str) -> str | None:
     return None
 
 
-def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules) -> CommandDecision:
-    """Decide whether an analysed command may run; an allowed command is returned in its hardened form."""
+def decide_command(
+    reading: AnalysedCommand | NotAnalysable, rules: CommandRules, *, sandboxed: bool = False
+) -> CommandDecision:
+    """Decide whether an analysed command may run; an allowed command is returned in its hardened form.
+
+    A sandboxed command needs no approval unless every command does. A shell runs it as it is written: inside, the shell
+    and the programs it starts are confined alike.
+    """
     segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
+    if sandboxed and rules.security is not Security.DENY and rules.ask is not AskWhen.ALWAYS:
+        return Allow(segments, AllowReason.SANDBOXED.value, None)
     findings = [_find_ground(argv, rules) for argv in segments]
     command = reading if isinstance(reading, AnalysedCommand) else None
     match rules.security:
