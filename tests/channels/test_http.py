@@ -312,4 +312,4 @@ async def test_a_guest_cannot_set_off_the_owners_tools(tmp_path: Path) -> None:
         hall.model.push(calls("tool_call", name="gateway", arguments={"action": "restart"}), says("No."))
         await bring(hall, "restart yourself", {"id": "eve"}, sender=GUEST)
         await receiver.until(1)
-        assert "not allowed" in json.dumps(hall.model.model_requests[-1].json["messages"][-1])
+        assert "There is no tool `gateway`" in json.dumps(hall.model.model_requests[-1].json["messages"][-1])

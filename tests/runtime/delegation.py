@@ -22,7 +22,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.sessions import ToolAnswer
+from retinue.toolkit.sessions import CallingSession, ToolAnswer
 from tests.runtime.conftest import Stage
 
 MAIN = SessionKey.main(DEFAULT_AGENT)
@@ -86,7 +86,7 @@ class Scene:
                 await anyio.sleep(0.01)
 
     async def spawn(self, order: SpawnOrder, parent: SessionKey = MAIN) -> Child:
-        return (await self.subagents.spawn(order, parent, owner=True)).child
+        return (await self.subagents.spawn(order, CallingSession(parent, owner=True))).child
 
     async def told(self, child: Child) -> Child:
         """The child, once its parent knows what came of it."""

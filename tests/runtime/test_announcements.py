@@ -20,6 +20,7 @@ from retinue.sessions.entries import Compacted, MessageAdded
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
+from retinue.toolkit.sessions import CallingSession
 from tests.runtime.delegation import MAIN, TASK, Gated, Scene, last_words, serving
 
 pytestmark = pytest.mark.anyio
@@ -106,7 +107,7 @@ async def test_a_result_waits_for_an_agent_that_is_not_configured_until_it_is(tm
     order = SpawnOrder("Find the answer.")
     async with Gated() as model:
         async with serving(tmp_path, model, agents=both) as scene:
-            child = (await scene.subagents.spawn(order, desk, owner=True)).child
+            child = (await scene.subagents.spawn(order, CallingSession(desk, owner=True))).child
             await scene.until(lambda: bool(model.tasks))
             scene.subagents.store.end(child.run, ChildState.DONE, child)
         async with serving(tmp_path, model) as scene:
@@ -138,8 +139,10 @@ async def test_an_announcement_says_what_it_took_and_where_it_is_written(tmp_pat
 
 async def test_what_rests_on_text_from_outside_is_marked_on_both_ways(tmp_path: Path) -> None:
     async with Gated("Send me your keys.") as model, serving(tmp_path, model) as scene:
-        careful = (await scene.subagents.spawn(SpawnOrder("Read it."), MAIN, owner=True, foreign=True)).child
-        reader = (await scene.subagents.spawn(SpawnOrder("Read more."), OFFICE, owner=True)).child
+        careful = (
+            await scene.subagents.spawn(SpawnOrder("Read it."), CallingSession(MAIN, owner=True, tainted=True))
+        ).child
+        reader = (await scene.subagents.spawn(SpawnOrder("Read more."), CallingSession(OFFICE, owner=True))).child
         await scene.until(lambda: len(model.tasks) == 2)
         transcript = scene.runtime.agent(DEFAULT_AGENT).store.open(reader.session)
         transcript.append(MessageAdded(UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)))

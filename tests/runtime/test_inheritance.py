@@ -16,6 +16,7 @@ from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.entries import Compacted
 from retinue.testing.modelserver import Received
 from retinue.testing.replies import Reply, refuses, says
+from retinue.toolkit.sessions import CallingSession
 from tests.runtime.delegation import MAIN, TASK, Follower, Scene, serving
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +96,7 @@ async def test_what_a_person_chose_for_the_conversation_holds_for_its_sub_agents
 async def test_a_model_that_is_none_is_told_and_the_usual_one_works(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(quick)
     async with serving(tmp_path, model) as scene:
-        spawned = await scene.subagents.spawn(SpawnOrder("x", model="nobody/knows"), MAIN, owner=True)
+        spawned = await scene.subagents.spawn(SpawnOrder("x", model="nobody/knows"), CallingSession(MAIN, owner=True))
         assert "The model 'nobody/knows' is not available" in spawned.notes[0]
         assert (await scene.told(spawned.child)).state is ChildState.DONE
         with pytest.raises(SpawnRefused, match="'hard' is not one of"):
@@ -147,7 +148,7 @@ async def test_a_conversation_that_is_too_long_is_not_forked(
     model.answer = staticmethod(quick)
     async with serving(tmp_path, model, session={"parentForkMaxTokens": most}) as scene:
         await scene.say(f"My dog is called Rex. {'And so on. ' * 50}")
-        spawned = await scene.subagents.spawn(SpawnOrder("x", context="fork"), MAIN, owner=True)
+        spawned = await scene.subagents.spawn(SpawnOrder("x", context="fork"), CallingSession(MAIN, owner=True))
         await scene.told(spawned.child)
         asked = next(request for request in model.model_requests if TASK.encode() in request.body)
         assert (b"Rex" in asked.body) is knows

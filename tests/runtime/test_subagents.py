@@ -59,7 +59,9 @@ async def test_a_fork_knows_the_conversation(tmp_path: Path, model: Follower) ->
     model.answer = staticmethod(lambda text: says("yes"))
     async with serving(tmp_path, model) as scene:
         await scene.say("My dog is called Rex.")
-        child = (await scene.subagents.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)).child
+        child = (
+            await scene.subagents.spawn(SpawnOrder("Name my dog.", context="fork"), CallingSession(MAIN, owner=True))
+        ).child
         await scene.until(lambda: scene.subagents.store.get(child.run).told_at is not None)
         asked = next(request for request in model.requests if b"[Sub-agent task]" in request.body)
         assert b"My dog is called Rex." in asked.body
@@ -86,7 +88,7 @@ async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Fol
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.subagents.spawn(SpawnOrder("Work on."), MAIN, owner=True)).child
+        child = (await scene.subagents.spawn(SpawnOrder("Work on."), CallingSession(MAIN, owner=True))).child
         await scene.until(lambda: scene.runtime.runner(child.session).running)
         assert await scene.say("/stop") == "Stopped."
         await scene.until(lambda: scene.subagents.store.get(child.run).told_at is not None)
@@ -108,7 +110,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.subagents.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
+        child = (await scene.subagents.spawn(SpawnOrder("Take your time."), CallingSession(MAIN, owner=True))).child
         await scene.until(lambda: scene.runtime.runner(child.session).running)
         await scene.until(lambda: bool(model.requests))
         if partial:
@@ -129,7 +131,9 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
 async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with serving(tmp_path, model) as scene:
-        child = (await scene.subagents.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)).child
+        child = (
+            await scene.subagents.spawn(SpawnOrder("Find it.", cleanup="delete"), CallingSession(MAIN, owner=True))
+        ).child
         await scene.until(lambda: scene.subagents.store.get(child.run).archived_at is not None)
         store = scene.runtime.agent(DEFAULT_AGENT).store
         assert store.find(child.session) is None
@@ -152,7 +156,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         ):
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
-        child = (await scene.subagents.spawn(SpawnOrder("x"), ideas, owner=True)).child
+        child = (await scene.subagents.spawn(SpawnOrder("x"), CallingSession(ideas, owner=True))).child
         with pytest.raises(UsageError, match="not belong to this session"):
             await access.manage_subagents(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:

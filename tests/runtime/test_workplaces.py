@@ -155,7 +155,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         furnish(scene)
         order = SpawnOrder("x", workspace="projects/one")
-        spawned = await scene.subagents.spawn(order, MAIN, owner=True, foreign=True)
+        spawned = await scene.subagents.spawn(order, CallingSession(MAIN, owner=True, tainted=True))
         await scene.told(spawned.child)
         parts = scene.runtime.agent(AgentId("main"))
         written = parts.shared.memories.writes(parts.workspace)

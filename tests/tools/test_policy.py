@@ -225,9 +225,9 @@ SCOPES = st.lists(
     max_size=3,
 ).map(tuple)
 CALLERS = st.none() | st.builds(Caller, st.booleans(), st.sampled_from(Elevation))
-LAYERS = st.builds(Layers, SCOPES, SCOPES, SCOPES, SCOPES, CALLERS)
+LAYERS = st.builds(Layers, SCOPES, SCOPES, SCOPES, SCOPES, SCOPES, CALLERS)
 TOOL = st.sampled_from(TOOLS)
-PARTS = ("general", "provider", "sandbox", "subagent")
+PARTS = ("general", "provider", "sandbox", "subagent", "person")
 
 
 def having(layers: Layers, part: str, at: int, scope: Scope) -> Layers:

@@ -13,6 +13,7 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
 from retinue.core.model import Failure, ReasoningEffort, ToolSpec
+from retinue.core.people import Person, Role
 
 MAX_MESSAGE_CHARS = 1_000_000
 """The longest text of a message, at every entry point."""
@@ -111,6 +112,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """The results of client tool calls of the previous turn; without a text the agent continues with them."""
     exchange: int = 0
     """The number of messages between sessions since the last message of a person, including this one."""
+    contact: bool = False
+    """Whether the owner paired or listed its sender, who is not the owner."""
     own_turn: bool = False
     """Whether its sender waits for an answer to this message alone: it joins no other turn, and no cap drops it."""
     answer_format: AnswerFormat | None = None
@@ -120,6 +123,16 @@ class Inbound(Struct, frozen=True, rename="camel"):
     def chat(self) -> tuple[str, str, str, str, str | None] | None:
         """The chat that its answer is delivered to; None if a client of the gateway or a command waits for it."""
         return self.origin.chat if self.origin else None
+
+    @property
+    def person(self) -> Person | None:
+        """The person other than the owner who wrote it in a chat; None if it is from elsewhere."""
+        origin = self.origin
+        if self.owner or origin is None or self.source is not Source.CHAT:
+            return None
+        if origin.kind.is_shared:
+            return Person(Role.MEMBER, f"{origin.channel}:{origin.peer}")
+        return Person(Role.CONTACT if self.contact else Role.GUEST, f"{origin.channel}:{origin.writer}")
 
     @property
     def is_from_client(self) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.keys import AgentId, SessionKey
@@ -220,11 +221,18 @@ class Sandboxes(Struct, frozen=True):
                 raise
             return None
 
-    def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
-        """Return the sandbox that a session would use."""
+    def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = (), *, apart: bool = False) -> Confinement:
+        """Return the sandbox that a session would use.
+
+        With `apart` its home folder and temporary files are the session's alone, whatever the scope, unless the sandbox
+        has a copy of the workspace, which the tools for files share.
+        """
         workspace = self.workspace_of(session.agent)
         grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
-        return make_confinement(self.settings_of(session.agent), session, grounds)
+        settings = self.settings_of(session.agent)
+        if apart and Access(settings.access) is not Access.NONE:
+            settings = replace(settings, scope="session")
+        return make_confinement(settings, session, grounds)
 
     def open(self, confinement: Confinement, session: SessionKey) -> None:
         """Create the folders of a sandbox, and record that it is used."""

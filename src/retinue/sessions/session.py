@@ -8,10 +8,11 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.core.envelope import Source
+from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.model import ModelRef, ReasoningEffort
+from retinue.core.people import Person, Role
 from retinue.sessions.entries import (
     FLUSHED,
     Body,
@@ -36,6 +37,8 @@ SPAWNED_BY = "spawnedBy"
 """The parent session of a sub-agent."""
 WORKS_IN = "worksIn"
 """The folder of the workspace to which a sub-agent's tools are restricted."""
+PERSON = "person"
+"""The person other than the owner whose session it is, or the group."""
 
 
 class Session(Struct, frozen=True):
@@ -87,6 +90,29 @@ class Session(Struct, frozen=True):
 def working_folder(session: Session | None) -> str:
     """Return the folder of the workspace to which a session's tools are restricted; empty if unrestricted."""
     return (session.setting(WORKS_IN) if session else None) or ""
+
+
+def owned_by(session: Session | None) -> Person | None:
+    """Return the person other than the owner whose session it is; None if it is the owner's or a group's."""
+    known = _recorded_person(session)
+    return known if known is not None and known.role is not Role.MEMBER else None
+
+
+def _recorded_person(session: Session | None) -> Person | None:
+    return Person.parse((session.setting(PERSON) if session else None) or "")
+
+
+def person_of(session: Session | None, inbound: Inbound) -> Person | None:
+    """Return the person other than the owner for whom a message is answered.
+
+    In the session of a person everything is for that person, also what other sessions, jobs and programs send there. In
+    a group it is for the group unless the owner asks.
+    """
+    if inbound.owner and inbound.origin is not None:
+        return None
+    if inbound.owner:
+        return owned_by(session)
+    return _recorded_person(session) or inbound.person
 
 
 def session_from_header(header: Header, key: SessionKey) -> Session:

@@ -33,6 +33,9 @@ class SkillCatalog(Struct, frozen=True):
     note: str
 
 
+NO_SKILLS = SkillCatalog("", (), (), compact=False, note="")
+
+
 def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> SkillCatalog:
     """List the skills that the model may invoke, in at most `max_chars` characters.
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from retinue.core.errors import ConfigError, ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Trust
+from retinue.core.people import Person
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
@@ -116,11 +117,15 @@ async def update_plan(arguments: PlanArguments, context: ToolContext) -> ToolOut
 
 
 class CallingSession(Struct, frozen=True):
-    """The session that calls a tool, whether it is a turn of the owner, and whether it read untrusted text."""
+    """The session that calls a tool, whether it is a turn of the owner, and whether it read untrusted text.
+
+    `person` is the person for whom the turn is, if that is not the owner.
+    """
 
     session: SessionKey
     owner: bool
     tainted: bool = False
+    person: Person | None = None
 
 
 class SpawnArguments(Arguments):
@@ -196,7 +201,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
     def caller_of(context: ToolContext) -> CallingSession:
-        return CallingSession(context.session, context.owner, context.tainted)
+        return CallingSession(context.session, context.owner, context.tainted, context.person)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
         return await output(access().spawn(caller_of(context), arguments))

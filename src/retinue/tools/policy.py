@@ -1,8 +1,8 @@
-"""Tool policy: whether a tool may be used, decided from seven layers, with the reason.
+"""Tool policy: whether a tool may be used, decided from eight layers, with the reason.
 
 A layer can only restrict: no layer allows what another one denies, so their order only decides which reason is given.
 The layers that are known before a call (profile, allow, deny, provider, sandbox and sub-agent) determine a session's
-list of tools. The owner-only and elevated layers are added when a tool is called.
+list of tools. The owner-only, elevated and person layers are added when a tool is called.
 
 Rules name tools by name, alias, pattern or group.
 """
@@ -132,13 +132,14 @@ class Layer(StrEnum):
     PROVIDER = "provider"
     ELEVATED = "elevated"
     CONFINEMENT = "sandbox/sub-agent"
+    PERSON = "person"
 
 
 class Scope(Struct, frozen=True):
     """The tool rules of one section of the configuration; `name` is the path of the section.
 
     An empty list has no effect. `profile` replaces the profiles of earlier scopes and `also_allow` adds to it. Every
-    `allow` must include the tool and no `deny` may. `why` is the reason for a `deny` that does not come from a list in
+    `allow` must include the tool and no `deny` may. `why` is the reason for a denial that does not come from a list in
     the configuration.
     """
 
@@ -168,6 +169,7 @@ class Layers(Struct, frozen=True):
     provider: Scopes = ()
     sandbox: Scopes = ()
     subagent: Scopes = ()
+    person: Scopes = ()
     caller: Caller | None = None
 
 
@@ -203,6 +205,7 @@ def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolD
         LayerFinding(Layer.PROVIDER, *_judge_scopes(name, layers.provider, "nothing is set for the provider or model")),
         LayerFinding(Layer.ELEVATED, *_judge_elevated(name, layers.caller)),
         LayerFinding(Layer.CONFINEMENT, *_judge_confinement(name, layers)),
+        LayerFinding(Layer.PERSON, *_judge_scopes(name, layers.person, "it is not for another person than the owner")),
     )
     strictest = max(findings, key=lambda finding: _STRICTNESS.index(finding.effect))
     return ToolDecision(strictest.effect, strictest.because, strictest.layer, findings)
@@ -231,7 +234,7 @@ def _judge_allow(tool: str, scopes: Scopes) -> _Verdict:
     naming = [scope for scope in scopes if scope.allow]
     for scope in naming:
         if tool not in _DEFERRED_ACCESS and not _includes(scope.allow, tool):
-            return Effect.DENY, f"`{scope.name}.allow` does not include it"
+            return Effect.DENY, scope.why or f"`{scope.name}.allow` does not include it"
     return Effect.ALLOW, "every list of allowed tools includes it" if naming else "no list of allowed tools is set"
 
 

@@ -14,6 +14,7 @@ from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, Trust
 from retinue.core.model import ToolSpec
+from retinue.core.people import Person
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites
 from retinue.structs.declare import Declared, UnknownKeys, declare
@@ -57,7 +58,8 @@ class ToolContext(Struct, frozen=True):
     `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside` is
     the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
     it is `off`, commands run outside the sandbox. A request is `tainted` if it contains untrusted text; `writes`
-    records what such a request writes to files. `whole` is the workspace if `root` is only a folder of it.
+    records what such a request writes to files. `whole` is the workspace if `root` is only a folder of it. `person` is
+    the person for whom the call is, if that is not the owner.
     """
 
     agent: AgentId
@@ -75,6 +77,7 @@ class ToolContext(Struct, frozen=True):
     writes: AgentWrites | None = None
     whole: Root | None = None
     session_id: str = ""
+    person: Person | None = None
     ask: Ask = deny_unattended
     report: Callable[[str], Awaitable[None]] = _no_report
 

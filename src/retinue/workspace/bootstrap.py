@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.people import Person, Role
 from retinue.hooks import HookPoint
 from retinue.storage.files import (
     EntryKind,
@@ -82,19 +83,24 @@ class Audience(StrEnum):
     """Who a session's prompt is for."""
 
     OWNER = "owner"
+    CONTACT = "contact"
     SHARED = "shared"
     WORKER = "worker"
     HEARTBEAT = "heartbeat"
     BOOT = "boot"
 
 
-def audience_of(kind: SessionKind, *, minimal: bool = False) -> Audience:
+def audience_of(kind: SessionKind, *, minimal: bool = False, person: Person | None = None) -> Audience:
     """Return the audience of a session; a minimal prompt is always that of a worker.
+
+    In the session of a `person` other than the owner it is that person.
 
     A webhook's session counts as a worker: its input is untrusted, so it must not see personal files.
     """
     if minimal:
         return Audience.WORKER
+    if person is not None:
+        return Audience.CONTACT if person.role is Role.CONTACT else Audience.SHARED
     match kind:
         case SessionKind.MAIN | SessionKind.DIRECT | SessionKind.EXPLICIT:
             return Audience.OWNER
@@ -112,7 +118,7 @@ def audience_of(kind: SessionKind, *, minimal: bool = False) -> Audience:
 
 EVERYONE = frozenset(Audience)
 PERSONA = EVERYONE - {Audience.WORKER}
-PRIVATE = PERSONA - {Audience.SHARED}
+PRIVATE = PERSONA - {Audience.CONTACT, Audience.SHARED}
 
 
 class BootstrapFile(Struct, frozen=True):
@@ -130,7 +136,7 @@ BOOTSTRAP_FILES = (
     BootstrapFile("SOUL.md", 20, PERSONA, expected=True),
     BootstrapFile("IDENTITY.md", 30, PERSONA, expected=True),
     BootstrapFile("USER.md", 40, PRIVATE, expected=True),
-    BootstrapFile("TOOLS.md", 50, EVERYONE, expected=True),
+    BootstrapFile("TOOLS.md", 50, EVERYONE - {Audience.SHARED}, expected=True),
     BootstrapFile("BOOTSTRAP.md", 60, frozenset({Audience.OWNER})),
     BootstrapFile("MEMORY.md", 70, PRIVATE),
     BootstrapFile("memory.md", 71, PRIVATE),

@@ -92,6 +92,11 @@ class CommandTarget(Protocol):
     @property
     def owner(self) -> bool: ...
 
+    @property
+    def is_for_other(self) -> bool:
+        """Whether a person other than the owner sent the command, who may only control the own conversation."""
+        ...
+
     def commands(self) -> Sequence[SlashCommand]: ...
 
     def skill_commands(self) -> Mapping[str, str]:

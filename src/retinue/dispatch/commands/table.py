@@ -56,6 +56,10 @@ CONTROLS = frozenset({"approve", "allowlist", "stop", "status", "queue", "help",
 """Commands that run during a turn without waiting for it; the turn may be waiting for them."""
 
 
+OPEN_TO_OTHERS = frozenset({"help", "commands", "new", "reset", "stop", "compact", "think", "reasoning", "whoami"})
+"""Commands for people other than the owner: they control a conversation, and show nothing of the owner's."""
+
+
 def is_control(text: str) -> bool:
     """Return whether a message is a command that runs at once, also during a turn."""
     typed = parse_command(text)
@@ -68,6 +72,8 @@ async def run_command(text: str, target: CommandTarget) -> Answer | None:
     if typed is None:
         return None
     command = _BY_NAME.get(typed.name)
+    if target.is_for_other and typed.name not in OPEN_TO_OTHERS:
+        return Answer(f"/{typed.name} is only for the owner of this assistant.")
     if command is None:
         return await target.use_skill(typed.name, typed.rest) if typed.name in target.skill_commands() else None
     if command.owner_only and not target.owner:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from retinue.context.prompt.inputs import PromptSandbox
 from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
+from retinue.core.people import Person
 from retinue.runtime.agents.policy import elevation_gates
 from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.home import Home
@@ -82,8 +83,13 @@ def enter_folder(workspace: AgentWorkspace, whole: Root, below: str) -> Root:
     return fresh
 
 
-def may_write_notes(workspace: AgentWorkspace, session: SessionKey) -> bool:
-    """Return whether a session may write notes in the workspace: a sandboxed one only if it can write there itself."""
+def may_write_notes(workspace: AgentWorkspace, session: SessionKey, person: Person | None = None) -> bool:
+    """Return whether a session may write notes in the workspace: a sandboxed one only if it can write there itself.
+
+    The session of a `person` other than the owner may not: the notes are the owner's.
+    """
+    if person is not None:
+        return False
     confinement = confine_session(workspace, session)
     return confinement is None or confinement.access is Access.WRITE
 

@@ -10,6 +10,7 @@ from retinue.config.sections.tools import AllowRules, ElevatedSettings, Provider
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelRef
+from retinue.core.people import Person, Role
 from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.confinement import decide_sandbox
 from retinue.sessions.session import ELEVATED, Session
@@ -22,12 +23,39 @@ NEVER_FOR_LEAVES = ("subagents", "sessions_list", "sessions_history", "sessions_
 """Tools that a sub-agent without the right to start others does not need."""
 
 
-def session_layers(config: Config, settings: AgentSettings, session: SessionKey, model: ModelRef | None) -> Layers:
-    """Return the policy layers that are known before a tool is called."""
+TOOLS_OF_OTHERS = ("group:fs", "image", "update_plan", "session_status", "message")
+"""The tools of people other than the owner: files in their folder, and messages to their own chat."""
+TOOLS_OF_CONTACTS = (*TOOLS_OF_OTHERS, "group:runtime", "group:web", "sessions_spawn", "subagents")
+
+
+def person_scopes(person: Person | None, *, sandboxed: bool) -> Scopes:
+    """Return the rules for a person other than the owner; none for the owner.
+
+    Their commands run in a sandbox or not at all: only a sandbox restricts a command to a folder.
+    """
+    if person is None:
+        return ()
+    allowed = TOOLS_OF_CONTACTS if person.role is Role.CONTACT else TOOLS_OF_OTHERS
+    scopes = [Scope(f"the rights of a {person.role}", allow=allowed, why=f"a {person.role} may not use it")]
+    if not sandboxed:
+        why = "commands for other people than the owner run only in a sandbox, and this session has none"
+        scopes.append(Scope("the sandbox", deny=("group:runtime",), why=why))
+    return tuple(scopes)
+
+
+def session_layers(
+    config: Config,
+    settings: AgentSettings,
+    session: SessionKey,
+    model: ModelRef | None,
+    person: Person | None = None,
+) -> Layers:
+    """Return the policy layers that are known before a tool is called; `person` is set if it is not for the owner."""
     return Layers(
         general=tuple(_general(config, settings)),
         provider=tuple(_provider(config, settings, model)),
         sandbox=_sandbox(config, settings) if must_be_sandboxed(settings, session) else (),
+        person=person_scopes(person, sandboxed=is_sandboxed(settings, session)),
         subagent=_subagent(config, settings, session) if session.kind is SessionKind.SUBAGENT else (),
     )
 

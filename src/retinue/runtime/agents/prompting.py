@@ -40,12 +40,13 @@ from retinue.context.prompt.inputs import (
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
+from retinue.core.people import Person
 from retinue.hooks import HookBus, HookChange
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder
 from retinue.runtime.home import Home
 from retinue.security.untrusted_text import sanitise
-from retinue.skills.catalog import SkillCatalog
+from retinue.skills.catalog import NO_SKILLS, SkillCatalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import BOOTSTRAP, HOOK_FOLDERS, Audience, BootstrapFiles, Injection, audience_of
@@ -72,6 +73,8 @@ class PromptOrder(Struct, frozen=True):
     injection: Injection = Injection.FULL
     below: str = ""
     """The folder of the workspace that the session is restricted to."""
+    person: Person | None = None
+    """The person whose session it is, if that is not the owner."""
     is_beat: bool = False
     """Whether the turn answers a heartbeat, for which HEARTBEAT.md is added in every session."""
     turn: TurnInputs = field(default_factory=TurnInputs)
@@ -89,7 +92,7 @@ class AgentPrompt(Struct, frozen=True):
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
-    catalog = workspace.skill_catalog()
+    catalog = NO_SKILLS if order.person else workspace.skill_catalog()
     stable = _stable_inputs(workspace, order, files, catalog)
     session = _session_inputs(workspace, order)
     return AgentPrompt(
@@ -100,10 +103,14 @@ async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookB
     )
 
 
+def _audience(order: PromptOrder) -> Audience:
+    return audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL, person=order.person)
+
+
 async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> tuple[InjectedFile, ...]:
     if order.mode is PromptMode.NONE:
         return ()
-    audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)
+    audience = _audience(order)
     pending = first_run_state(workspace.root) is FirstRunState.PENDING
     files = workspace.reader.stable_files(
         audience, workspace.settings, first_run_pending=pending, injection=order.injection
@@ -241,7 +248,7 @@ def _find_repository(workspace: AgentWorkspace) -> Path | None:
 
 
 def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:
-    audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)
+    audience = _audience(order)
     file = workspace.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, workspace.settings)
     if file is None or not workspace.trusted:  # It gives instructions, which an untrusted workspace must not.
         return order.turn

@@ -26,7 +26,7 @@ from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.memory.sources import spoken
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.sessions import Sessions
-from retinue.sessions.session import Session
+from retinue.sessions.session import Session, owned_by
 from retinue.storage.files import NotThere, Root
 from retinue.storage.provenance import lines_of
 from retinue.workspace.bootstrap import BOOTSTRAP, BOOTSTRAP_FILES, BootstrapFiles
@@ -62,7 +62,7 @@ def keep_sessions(sessions: Sessions) -> None:
 def _keep_session(sessions: Sessions, event: SessionChange, limit: int) -> None:
     parts = sessions.agent(event.session.agent)
     session = parts.store.peek(event.session)
-    if session is None or not may_write_notes(parts.workspace, event.session):
+    if session is None or not may_write_notes(parts.workspace, event.session, owned_by(session)):
         return
     redact = sessions.home.redactor.redact
     texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-limit:]

@@ -27,7 +27,9 @@ from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
+from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.routing import reachable
+from retinue.sessions.session import person_of
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -103,8 +105,8 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     able = capabilities_of(*found)
     text, attachments = _format_text(inbound, outbound), list[Attachment]()
     if able.media:
-        root = sessions.agent(outbound.session.agent).workspace.root
-        attachments, lost = attach_media(root, outbound.media, max_media_bytes(found[0], config.agents.defaults))
+        limit = max_media_bytes(found[0], config.agents.defaults)
+        attachments, lost = attach_media(_media_root(sessions, inbound, outbound), outbound.media, limit)
         text = "\n".join(filter(None, (text, *lost)))
     prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
     reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
@@ -119,6 +121,17 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text = f"{prefix}{text}" if text else ""
     last = make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
     return (*earlier, *last)
+
+
+def _media_root(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> Root:
+    """Return the folder whose files an answer may contain: of the person for whom it is, or the whole workspace."""
+    agent = sessions.agent(outbound.session.agent)
+    person = person_of(agent.store.peek(outbound.session), inbound)
+    root = agent.workspace.root
+    if person is None:
+        return root
+    root.make_dir(person.folder)
+    return enter_folder(agent.workspace, root, person.folder)
 
 
 def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> OutgoingMessage:

@@ -77,6 +77,7 @@ async def receive(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
         images=arrival.images,
         sender=origin.writer or None,
         owner=destination.owner,
+        contact=destination.contact,
         foreign=bool(before),
         channel=origin.channel,
         origin=origin,

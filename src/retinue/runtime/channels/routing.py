@@ -20,7 +20,7 @@ from retinue.dispatch.admission import (
 from retinue.dispatch.router import AgentRoute, SessionRules, choose_agent, session_of
 from retinue.sessions.settings import DmScope
 
-STRANGERS_SCOPE: DmScope = "per-account-channel-peer"
+OTHERS_SCOPE: DmScope = "per-account-channel-peer"
 
 
 class Destination(Struct, frozen=True):
@@ -29,6 +29,8 @@ class Destination(Struct, frozen=True):
     route: AgentRoute
     session: SessionKey
     owner: bool
+    contact: bool
+    """Whether the owner paired or listed the sender, who is not the owner."""
     refused: str | None
     """Why its sender may not write there; None if it may."""
     may_command: bool
@@ -48,8 +50,9 @@ def find_destination(config: Config, origin: Origin, *, verified: bool = True) -
     rights = CommandRights(commands.allow_from, commands.use_access_groups)
     return Destination(
         route=route,
-        session=session_of(route.agent, origin, _session_rules(config, channel, origin, owner=owner)),
+        session=session_of(route.agent, origin, _session_rules(config, owner=owner)),
         owner=owner,
+        contact=not owner and is_named(origin, channel.allow_from),
         refused=refuse_writer(origin, channel, owner=owner),
         may_command=commands.text and (owner or rights.may_command(origin, channel)),
         needs_mention=needs_mention(origin, channel, agent.group_chat, config.messages.group_chat),
@@ -65,14 +68,18 @@ def is_called(config: Config, destination: Destination, text: str, *, known_as: 
     return mentions(text, own or config.messages.group_chat.mention_patterns, list(dict.fromkeys(names)))
 
 
-def _session_rules(config: Config, channel: ChannelSettings, origin: Origin, *, owner: bool) -> SessionRules:
-    """Return the rules for one sender: one that no list names never shares the owner's main session."""
+def _session_rules(config: Config, *, owner: bool) -> SessionRules:
+    """Return the rules for one sender: only the owner reaches the main session, because it has the owner's rights.
+
+    Others have a session for each channel at least: the same id on another channel may be another person.
+    """
     settings = config.session
-    if owner or is_named(origin, channel.allow_from):
-        return SessionRules(
-            settings.dm_scope, settings.identity_links, settings.group_scope, one_for_all=settings.scope == "global"
-        )
-    return SessionRules(STRANGERS_SCOPE if settings.dm_scope == "main" else settings.dm_scope, settings.identity_links)
+    if not owner:
+        apart = settings.dm_scope in ("per-channel-peer", "per-account-channel-peer")
+        return SessionRules(settings.dm_scope if apart else OTHERS_SCOPE, settings.identity_links)
+    return SessionRules(
+        settings.dm_scope, settings.identity_links, settings.group_scope, one_for_all=settings.scope == "global"
+    )
 
 
 def reachable(config: Config) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
+from retinue.sessions.session import person_of
 from retinue.sessions.transcript import Transcript, read_whole
 from retinue.sessions.usage import group_usage, sum_usage
 from retinue.skills.catalog import SkillCommand, name_commands
@@ -78,6 +79,10 @@ class SessionApi(Struct, frozen=True):
     def owner(self) -> bool:
         """Return whether the owner wrote the message; automatic messages are not the owner's."""
         return self.inbound.owner and self.inbound.source is Source.CHAT
+
+    @property
+    def is_for_other(self) -> bool:
+        return person_of(self.conversation.parts.store.peek(self.session), self.inbound) is not None
 
     def commands(self) -> Sequence[SlashCommand]:
         return COMMANDS

@@ -17,6 +17,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
+from retinue.core.people import Person
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.policy import elevation_of, session_layers
 from retinue.runtime.agents.workspace import list_closed, locate_workspace, open_sessions, open_workspace
@@ -29,7 +30,7 @@ from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
-from retinue.sessions.session import Session, working_folder
+from retinue.sessions.session import Session, person_of, working_folder
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
@@ -71,6 +72,8 @@ class SessionStanding(Struct, frozen=True):
     elevated: Elevation
     below: str = ""
     """The folder of the workspace that the session is restricted to."""
+    person: Person | None = None
+    """The person for whom it would be, if that is not the owner."""
 
     def judge_tool(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
         return decide_tool(tool, self.layers, owner_only=owner_only)
@@ -113,7 +116,7 @@ class SessionStanding(Struct, frozen=True):
         """Return whether a tool may use a file, by the checks of the tool; the file is checked, never read."""
         with open_workspace(self.home, self.session.agent) as workspace:
             try:
-                context = make_context(workspace, self.session, self.elevated, self.below)
+                context = make_context(workspace, self.session, self.elevated, self.below, self.person)
                 found, note = _find_readable(context, path) if tool in READING else _find_writable(context, path)
             except (ToolFailed, WorkspaceError) as failure:
                 return self._under_policy(tool, Effect.DENY, str(failure), {"path": path})
@@ -196,9 +199,10 @@ def inspect_session(
     inbound = sender or Inbound("", session)
     stored = find_session(home, session)
     elevated = elevation_of(home.config, settings, stored, inbound)
-    layers = session_layers(home.config, settings, session, model)
+    person = person_of(stored, inbound)
+    layers = session_layers(home.config, settings, session, model, person)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
-    return SessionStanding(home, session, model, layers, elevated, working_folder(stored))
+    return SessionStanding(home, session, model, layers, elevated, working_folder(stored), person)
 
 
 def find_session(home: Home, session: SessionKey) -> Session | None:

@@ -50,6 +50,7 @@ from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.process_locks import SessionLease
+from retinue.toolkit.sessions import CallingSession
 
 log = logging.getLogger(__name__)
 
@@ -88,18 +89,19 @@ class SubagentRunner(Struct, frozen=True):
     tasks: TaskGroup
     _followed: set[RunId] = field(default_factory=set)
 
-    async def spawn(self, order: SpawnOrder, parent: SessionKey, *, owner: bool, foreign: bool = False) -> Spawned:
+    async def spawn(self, order: SpawnOrder, caller: CallingSession) -> Spawned:
         """Start a child and return at once; raise `SpawnRefused` if it may not be started.
 
-        `foreign` means that the parent has read untrusted text, so the child's task is untrusted too.
+        If the parent has read untrusted text, the child's task is untrusted too.
         """
+        parent = caller.session
         refusal = find_refusal(order, self._facts(order, parent))
         if refusal is not None:
             raise SpawnRefused(refusal)
         agent = order.agent or parent.agent
         settings = self.sessions.home.config.agents.resolve(agent).subagents
         session = key_for_child(parent, agent, random_uuid())
-        outfit = prepare_child(self.sessions, order, parent, session)
+        outfit = prepare_child(self.sessions, order, caller, session)
         default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
         child = Child(
             run=RunId(random_uuid()),
@@ -108,12 +110,12 @@ class SubagentRunner(Struct, frozen=True):
             task=order.task,
             label=order.label,
             task_name=order.task_name,
-            owner=owner,
+            owner=caller.owner,
             asked_at=self.sessions.home.clock.now(),
             timeout=order.timeout or default,
             cleanup=order.cleanup,
             model=outfit.model,
-            foreign=foreign,
+            foreign=caller.tainted,
         )
         self.sessions.agent(agent).store.begin(child.session, outfit.bodies)
         self.store.add(child)

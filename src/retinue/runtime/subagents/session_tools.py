@@ -54,7 +54,7 @@ class HomeSessionTools(Struct, frozen=True):
             workspace=arguments.workspace,
         )
         subagents = await self._open_subagents()
-        spawned = await subagents.spawn(order, caller.session, owner=caller.owner, foreign=caller.tainted)
+        spawned = await subagents.spawn(order, caller)
         child = spawned.child
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)

@@ -16,9 +16,10 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.sandbox.confinement import SandboxUnavailable
 from retinue.security.untrusted_text import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
-from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, working_folder
+from retinue.sessions.session import PERSON, SPAWNED_BY, WORKS_IN, Session, working_folder
 from retinue.sessions.tree import fork_entries, messages_in
 from retinue.toolkit.files.paths import is_control_path, locate_in_workspace
+from retinue.toolkit.sessions import CallingSession
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
 """Names of folders that are control folders in a workspace; a session restricted to one would not see that."""
@@ -36,12 +37,17 @@ class ChildSetup(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def prepare_child(sessions: Sessions, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> ChildSetup:
+def prepare_child(sessions: Sessions, order: SpawnOrder, caller: CallingSession, child: SessionKey) -> ChildSetup:
     """Return the setup of a child; raise `SpawnRefused` if a part of the request is not available."""
+    parent, person = caller.session, caller.person
     agent, session = child.agent, sessions.agent(parent.agent).store.peek(parent)
     notes: list[str] = []
     bodies: list[Body] = [SettingChanged(SPAWNED_BY, parent.text)]
-    folder = _folder(sessions, order, working_folder(session) if agent == parent.agent else "", child)
+    inherited = working_folder(session) if agent == parent.agent else ""
+    if person is not None:
+        bodies.append(SettingChanged(PERSON, str(person)))
+        inherited = inherited or person.folder
+    folder = _folder(sessions, order, inherited, child)
     if folder:
         bodies.append(SettingChanged(WORKS_IN, folder))
     if order.context == "fork":

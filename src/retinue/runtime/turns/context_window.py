@@ -33,6 +33,7 @@ from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.turns.plan import TurnContext, local_time
 from retinue.runtime.turns.run_record import history_of
 from retinue.sessions.entries import FLUSHED, MessageAdded, Noted
+from retinue.sessions.session import owned_by
 from retinue.storage.provenance import lines_of
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class ContextWindow(Struct, frozen=True):
         assembled = await self._assemble()
         used = assembled.estimated_tokens
         due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
-        if due and may_write_notes(self.turn.agent.workspace, self.turn.key):
+        if due and self._may_write_notes():
             await self._flush(assembled.messages)
         if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
             await self.compact()
@@ -106,10 +107,14 @@ class ContextWindow(Struct, frozen=True):
         log.warning("the oldest %d messages of %s do not fit the window of its model", left_out, self.turn.key)
         return (*summary, *newest)
 
+    def _may_write_notes(self) -> bool:
+        agent, key = self.turn.agent, self.turn.key
+        return may_write_notes(agent.workspace, key, owned_by(agent.store.peek(key)))
+
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
         """Compact the older part, after notes were written; emit and return the outcome."""
         state = self._flush_state()
-        wanted = self._settings.memory_flush.enabled and may_write_notes(self.turn.agent.workspace, self.turn.key)
+        wanted = self._settings.memory_flush.enabled and self._may_write_notes()
         if wanted and state.flushed_in != state.compactions:
             await self._flush((await self._assemble()).messages)
         tree = self.turn.transcript.tree

@@ -16,6 +16,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
+from retinue.core.people import Person
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import (
@@ -29,7 +30,7 @@ from retinue.runtime.agents.policy import (
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
-from retinue.sessions.session import ELEVATED, working_folder
+from retinue.sessions.session import ELEVATED, person_of, working_folder
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
 from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision
 from retinue.tools.tool import ToolContext
@@ -45,19 +46,22 @@ class TurnPermissions(Struct, frozen=True):
     key: SessionKey
     inbound: Inbound
     elevated: Elevation
+    person: Person | None
+    """The person other than the owner for whom the turn is."""
 
     async def context(self, run: RunId, ask: Ask | None, plan: TurnPlan) -> ToolContext:
         """Return the context of the turn's tools."""
         session = self.parts.store.peek(self.key)
-        context = make_context(self.parts.workspace, self.key, self.elevated, working_folder(session))
-        variables = await self.parts.shared.tools.variables(self.parts.workspace)
+        below = working_folder(session)
+        context = make_context(self.parts.workspace, self.key, self.elevated, below, self.person)
+        variables = {} if self.person else await self.parts.shared.tools.variables(self.parts.workspace)
         return replace(
             context,
             run=run,
             session_id=str(session.id) if session else "",
             environment=variables,
             owner=self.inbound.owner,
-            tainted=plan.tainted,
+            tainted=plan.tainted or self.person is not None,
             writes=self.parts.shared.memories.writes(self.parts.workspace),
             ask=ask or deny_unattended,
         )
@@ -65,7 +69,8 @@ class TurnPermissions(Struct, frozen=True):
     def layers(self, model: str) -> Layers:
         """Return the policy for calls of a model."""
         parts = self.parts
-        return session_layers(parts.home.config, parts.workspace.settings, self.key, ModelRef.parse(model))
+        config, settings = parts.home.config, parts.workspace.settings
+        return session_layers(config, settings, self.key, ModelRef.parse(model), self.person)
 
     def watch(self, call: ToolCall, decision: ToolDecision) -> None:
         """Record in the audit log what was refused, and what ran with more rights than the session has by default."""
@@ -91,7 +96,11 @@ class TurnPermissions(Struct, frozen=True):
         if other.chat != self.inbound.chat:  # the answer is delivered only to the chat of the turn
             return False
         theirs = permissions_of(self.parts, self.key, other)
-        return theirs.inbound.owner == self.inbound.owner and theirs.elevated is self.elevated
+        return (
+            theirs.inbound.owner == self.inbound.owner
+            and theirs.elevated is self.elevated
+            and theirs.person == self.person
+        )
 
     @property
     def who(self) -> str:
@@ -100,26 +109,35 @@ class TurnPermissions(Struct, frozen=True):
 
 
 def make_context(
-    workspace: AgentWorkspace, session: SessionKey, elevated: Elevation = Elevation.OFF, below: str = ""
+    workspace: AgentWorkspace,
+    session: SessionKey,
+    elevated: Elevation = Elevation.OFF,
+    below: str = "",
+    person: Person | None = None,
 ) -> ToolContext:
     """Return the tool context of a session: its folders, and the machine only if nothing restricts it.
 
-    `below` is the folder of the workspace that the session is restricted to; empty for all of it.
+    `below` is the folder of the workspace that the session is restricted to; empty for all of it. The tools of a
+    `person` other than the owner are restricted to the person's folder, and read nothing besides.
     """
     confined = must_be_sandboxed(workspace.settings, session) and elevated is Elevation.OFF
     whole = working_root(workspace, session) if elevated is Elevation.OFF else workspace.root
+    if person is not None and not below:
+        below = person.folder
+        whole.make_dir(below)
     return ToolContext(
         workspace.id,
         session,
         RunId(""),
         "",
         enter_folder(workspace, whole, below) if below else whole,
-        workspace.readable,
+        () if person else workspace.readable,
         elevated=elevated,
         outside=None if confined or below else workspace.outside,
         asks_when_tainted=workspace.home.config.tools.ask_when_tainted,
         whole=whole,
         owner=False,
+        person=person,
     )
 
 
@@ -127,7 +145,7 @@ def permissions_of(parts: Agent, key: SessionKey, inbound: Inbound) -> TurnPermi
     """Return the permissions for the turn of a message."""
     session = parts.store.peek(key)
     elevated = elevation_of(parts.home.config, parts.workspace.settings, session, inbound)
-    return TurnPermissions(parts, key, inbound, elevated)
+    return TurnPermissions(parts, key, inbound, elevated, person_of(session, inbound))
 
 
 def format_sender(inbound: Inbound) -> str:

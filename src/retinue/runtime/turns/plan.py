@@ -31,7 +31,7 @@ from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_pro
 from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.sessions.entries import Compacted, Noted
-from retinue.sessions.session import working_folder
+from retinue.sessions.session import owned_by, working_folder
 from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
@@ -118,7 +118,8 @@ class Planner(Struct, frozen=True):
         if inbound.images:
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
-        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref)
+        person = owned_by(session)
+        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref, person)
         tools = self.parts.shared.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
         thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")
@@ -136,7 +137,8 @@ class Planner(Struct, frozen=True):
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
             injection=injection,
-            below=working_folder(session),
+            below=working_folder(session) or (person.folder if person else ""),
+            person=person,
             is_beat=is_beat,
             turn=TurnInputs(
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)

@@ -56,6 +56,7 @@ from retinue.runtime.turns.user_message import (
     goes_on,
     left_to_sender,
     open_message,
+    record_person,
     take_results,
 )
 from retinue.sessions.entries import MERGED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
@@ -139,6 +140,7 @@ class SessionRunner:
         with self._at_work(), enter_run(self.key, run):
             await self._start_over_if_due(show)
             transcript = self.parts.store.open(self.key)
+            record_person(self.parts.store.peek(self.key), transcript, inbound)
             if not take_results(transcript, inbound, run) and goes_on(inbound):
                 return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
             close_interrupted_turn(transcript, CUT_SHORT)

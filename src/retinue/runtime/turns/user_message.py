@@ -13,8 +13,9 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, 
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
-from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
+from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted, SettingChanged
 from retinue.sessions.repair import find_unanswered
+from retinue.sessions.session import PERSON, Session, person_of
 from retinue.sessions.transcript import Transcript
 from retinue.tools.toolset import unwrap_call
 from retinue.workspace.daily_notes import daily_notes, note_paths, should_quote_notes
@@ -23,9 +24,19 @@ FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
 
+def record_person(session: Session | None, transcript: Transcript, inbound: Inbound) -> None:
+    """Record in the session that it is a person's other than the owner, or a group's, before the first turn for them.
+
+    What is sent there later by jobs, other sessions or the end of a command has the person's rights only.
+    """
+    person = person_of(session, inbound)
+    if person is not None and (session is None or session.setting(PERSON) != str(person)):
+        transcript.append(SettingChanged(PERSON, str(person)))
+
+
 def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: TurnPlan) -> UserMessage:
     """Return a message as the model gets it, with the text that is added before it."""
-    notes, origin = _fresh_notes(parts, transcript)
+    notes, origin = _fresh_notes(parts, transcript, inbound)
     preface = [
         plan.prompt.turn.text,
         instructions_of(inbound),
@@ -43,16 +54,20 @@ def instructions_of(inbound: Inbound) -> str:
 
 
 def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
-    """Return a message as the model gets it; one with untrusted text is untrusted."""
+    """Return a message as the model gets it; one with untrusted text is untrusted, as is one of another person."""
     trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
-    trust = Trust.UNTRUSTED if inbound.foreign else trust
+    trust = Trust.UNTRUSTED if inbound.foreign or inbound.person else trust
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust, inbound.exchange)
 
 
-def _fresh_notes(parts: Agent, transcript: Transcript) -> tuple[str, Trust]:
-    """Return the latest daily notes for the first message after a bare `/new` or `/reset`, and their origin."""
+def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tuple[str, Trust]:
+    """Return the latest daily notes for the first message after a bare `/new` or `/reset`, and their origin.
+
+    Only the owner's sessions get them.
+    """
     workspace = parts.workspace
-    if transcript.messages:
+    for_others = inbound.session.kind.is_shared or person_of(parts.store.peek(inbound.session), inbound) is not None
+    if transcript.messages or for_others:
         return "", Trust.OWNER
     for entry in transcript.tree.path:
         match entry.body:

@@ -108,15 +108,17 @@ def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
 def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox | None:
     """Return the sandbox that a call's command runs in; selects a backend on first use.
 
-    None if no backend works and the sandbox is not required: then the command needs approval.
+    None if no backend works and the sandbox is not required: then the command needs approval. It is always required for
+    other people than the owner.
     """
     try:
-        confinement = sandboxes.confinement_of(context.session, tuple(root.path for root in context.readable))
+        shown = tuple(root.path for root in context.readable)
+        confinement = sandboxes.confinement_of(context.session, shown, apart=context.person is not None)
         inside = context.root.path / locate_in_workspace(context.root, workdir)
         below = locate_in_workspace(context.workspace, str(inside))
         return sandboxes.with_backend(confinement, context.session, below, _restricted_folder(context, confinement))
     except SandboxUnavailable as error:
-        if not sandboxes.decide(context.session).required:
+        if context.person is None and not sandboxes.decide(context.session).required:
             return None
         raise ToolFailed(str(error)) from error
 
