@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from retinue.context.compaction import (
+    FailedSummaries,
     FlushState,
     answer_reserve,
     room_for_history,
     should_compact,
     should_flush,
+    should_retry_summary,
     summary_limits,
     tokens_to_keep,
 )
@@ -77,3 +79,15 @@ def test_sizes_are_checked_where_they_are_written() -> None:
         decode(MemoryFlush, {"forceFlushTranscriptBytes": "much"})
     with pytest.raises(DecodeError, match="expected a size"):
         decode(CompactionSettings, {"maxActiveTranscriptBytes": "2 tons"})
+
+
+def test_after_a_failed_summary_the_history_must_grow_more_each_time() -> None:
+    def retried(used: int, failures: int) -> bool:
+        return should_retry_summary(used, 200_000, SETTINGS, FailedSummaries(failures, 180_001))
+
+    assert should_retry_summary(180_001, 200_000, SETTINGS, FailedSummaries())
+    assert not retried(198_000, 1)
+    assert retried(198_001, 1)
+    assert not retried(198_001, 2)
+    assert retried(216_001, 2)
+    assert retried(180_001 + 18_000 * 32, 60), "it is tried again however often it failed"

@@ -302,3 +302,37 @@ async def test_the_first_request_of_a_huge_session_takes_few_calls_within_the_wi
         assert max(map(size_of, provider.requests)) <= 40_000
         assert sum(len(message.text) for request in provider.requests for message in request.messages) < 600_000
         assert provider.requests[-1].messages[-1].text == "and now?"
+
+
+@pytest.mark.parametrize("reply", ["I'm sorry, but I can't help with that.", "..."])
+async def test_a_refusal_to_write_notes_is_not_written_into_the_diary(tmp_path: Path, reply: str) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        await sum_up_a_long_talk(runtime, reply)
+        diary = stage.workspace / "memory" / "2026-03-14.md"
+        assert reply not in diary.read_text()
+        assert "harbour" in diary.read_text(), "an extract of the conversation is written instead"
+
+
+async def test_a_model_whose_summaries_fail_is_not_asked_again_in_every_turn(tmp_path: Path) -> None:
+    settings = {"contextTokens": 34_000}
+    long = "The plan names /srv/data/alpha.csv and ticket OPS-4711 again and again. " * 200
+
+    def answer(request: ModelRequest) -> Reply:
+        return says("Things were said.") if is_summary(request) or is_flush(request) else says("Yes.")
+
+    async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
+        provider = ScriptedProvider(*[answer] * 60)
+        install(runtime, provider)
+        asked: list[int] = []
+        for number in range(9):
+            before = len(list(filter(is_summary, provider.requests)))
+            await runtime.say(Inbound(f"question {number}. {long if number < 7 else ''}", KEY), stage.emit)
+            asked.append(len(list(filter(is_summary, provider.requests))) - before)
+        first = next(at for at, count in enumerate(asked) if count)
+        assert asked[first] == 2, "a summary and one correction"
+        assert asked[-2:] == [0, 0], "short messages do not repeat it"
+        assert sum(isinstance(event, Notice) and "kept" in event.text for event in stage.events) == sum(
+            map(bool, asked)
+        )
+        told = await runtime.say(Inbound("/compact", KEY))
+        assert "kept" in told.text, "on request it is tried"

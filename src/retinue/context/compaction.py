@@ -56,6 +56,8 @@ class SummaryLimits(Struct, frozen=True):
 _MAX_SUMMARY_TOKENS = 4_000
 _MAX_RESERVE_SHARE = 0.5
 _SHARE = 4
+_RETRY_SHARE = 10
+_MAX_DOUBLINGS = 6
 
 
 class FlushState(Struct, frozen=True):
@@ -98,6 +100,26 @@ def should_compact(used: int, window: int, settings: CompactionSettings, *, tran
     if not settings.enabled:
         return False
     return used > room_for_history(window, settings) or _reaches(transcript_bytes, settings.max_active_transcript_bytes)
+
+
+class FailedSummaries(Struct, frozen=True):
+    """How many summaries failed since the last compaction, and the tokens of the request at the last failure."""
+
+    count: int = 0
+    tokens: int = 0
+
+
+def should_retry_summary(used: int, window: int, settings: CompactionSettings, failed: FailedSummaries) -> bool:
+    """Return whether a summary is due again: a model that failed is asked after the history has grown further.
+
+    Otherwise each turn of a session that is too long would pay for several failing calls. The growth doubles with each
+    failure.
+    """
+    if not failed.count:
+        return True
+    step = room_for_history(window, settings) // _RETRY_SHARE
+    doublings = min(failed.count, _MAX_DOUBLINGS) - 1
+    return used >= failed.tokens + (step << doublings)
 
 
 def should_flush(used: int, window: int, settings: CompactionSettings, state: FlushState) -> bool:

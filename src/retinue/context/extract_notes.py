@@ -13,7 +13,16 @@ from msgspec import Struct
 
 from retinue.context.measure import authored_text
 from retinue.context.summary_check import find_identifiers
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, UserMessage, least_trusted, trust_of
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    ToolResult,
+    Trust,
+    UserMessage,
+    least_trusted,
+    trust_of,
+)
 from retinue.security.redaction import Redact, Redactor
 
 MAX_LINE_CHARS = 280
@@ -81,6 +90,22 @@ _MIN_CHARS = 8
 _MAX_TEXT_CHARS = 50_000
 
 
+# How refusals begin, in the languages of the cues.
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]m |i am |we['’]re )?(?:so |very )?(?:sorry|afraid|unable)\b"
+    r"|(?:unfortunately,? )?i (?:can['’]?t|cannot|can not|won['’]t|will not|am (?:not able|unable)|['’]m not able)\b"
+    r"|as an ai\b|i (?:have|see) (?:nothing|no (?:notes|new))\b|(?:there is |there['’]s )?nothing (?:to|new|worth)\b"
+    r"|es tut mir leid|tut mir leid|leider|ich kann (?:dir |ihnen )?(?:dabei |das )?nicht|ich kann keine"
+    r"|désolée?|je suis désolée?|je ne peux pas|lo siento|no puedo|mi dispiace|non posso|desculp\w+|não posso"
+    r"|het spijt me|ik kan (?:dat |hier )?niet|извините|к сожалению|я не могу)"
+    r"|\W*(?:抱歉|对不起|很遗憾|我无法|我不能|申し訳|すみません)",
+    re.IGNORECASE,
+)
+_MAX_REFUSAL_CHARS = 600
+_HAS_CONTENT = re.compile(r"\w")
+_NO_ANSWER = frozenset({StopReason.REFUSED, StopReason.ERROR, StopReason.ABORTED})
+
+
 class NoteLine(Struct, frozen=True):
     """One sentence of the conversation."""
 
@@ -107,6 +132,16 @@ class ExtractedNotes(Struct, frozen=True):
             if texts:
                 blocks.append(f"### {topic.value}\n\n" + "\n".join(f"- {text}" for text in texts))
         return "\n\n".join(blocks)
+
+
+def usable_notes(answer: AssistantMessage) -> str:
+    """Return the notes that a model wrote; "" if it refused, answered nothing, or has nothing to write."""
+    text = answer.text.strip()
+    has_items = any(_BULLET.match(line) for line in text.splitlines()[1:])
+    refuses = len(text) <= _MAX_REFUSAL_CHARS and not has_items and _REFUSAL.match(text) is not None
+    if answer.stop in _NO_ANSWER or refuses or text in _SILENCE or not _HAS_CONTENT.search(text):
+        return ""
+    return text
 
 
 def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) -> ExtractedNotes:

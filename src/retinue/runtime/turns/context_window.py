@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from retinue.context.compaction import (
     CompactionRefused,
+    FailedSummaries,
     FlushState,
+    RefusalReason,
     newest_within,
     room_for_history,
     should_compact,
     should_flush,
+    should_retry_summary,
 )
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest
 from retinue.context.measure import estimate
@@ -39,6 +42,7 @@ from retinue.storage.provenance import lines_of
 log = logging.getLogger(__name__)
 
 COMPACTED_AT = "retinue:compacted-at"
+SUMMARY_FAILED = "retinue:summary-failed"
 FLUSH_PROMPT = (
     "[Not from a person] The older part of this conversation will soon be replaced by a summary. Write down, as short "
     "Markdown bullets for your daily notes, what must not be lost: decisions, promises, open tasks, preferences, "
@@ -79,13 +83,18 @@ class ContextWindow(Struct, frozen=True):
         due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
         if due and self._may_write_notes():
             await self._flush(assembled.messages)
-        if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
+        is_too_long = should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes())
+        if is_too_long and self._may_summarise(used):
             await self.compact()
             assembled = await self._assemble()
         return self._request(self._fit(assembled.messages, self.fixed.window))
 
     async def relieve(self) -> ModelRequest | None:
-        before = (await self._assemble()).estimated_tokens
+        present = await self._assemble()
+        before = present.estimated_tokens
+        if not self._may_summarise(before):
+            fewer = self._fit(present.messages, self.fixed.window // 2)
+            return self._request(fewer) if len(fewer) < len(present.messages) else None
         await self.compact(force=True)
         assembled = await self._assemble()
         if assembled.estimated_tokens >= before:
@@ -130,6 +139,7 @@ class ContextWindow(Struct, frozen=True):
         await self._pass_on(ahead.messages)
         outcome = await self.turn.agent.engine.compact(request)
         if isinstance(outcome, CompactionRefused):
+            await self._note_failed_summary(outcome)
             await self.turn.emit(Notice(outcome.reason))
             return outcome.reason
         self.turn.transcript.append(outcome.entry)
@@ -146,6 +156,24 @@ class ContextWindow(Struct, frozen=True):
             await self.turn.emit(Notice(summary_notice))
         log.info("compacted session=%s tokens=%d->%d", self.turn.key, before, outcome.tokens_after)
         return "\n\n".join((summary_notice, *ahead.messages, *done.messages))
+
+    def _may_summarise(self, used: int) -> bool:
+        failed = FailedSummaries(0, 0)
+        if self._last_noted(SUMMARY_FAILED, "compactions") == self._compactions():
+            count, tokens = self._last_noted(SUMMARY_FAILED, "count"), self._last_noted(SUMMARY_FAILED, "tokens")
+            failed = FailedSummaries(count or 0, tokens or 0)
+        return should_retry_summary(used, self.fixed.window, self._settings, failed)
+
+    async def _note_failed_summary(self, refusal: CompactionRefused) -> None:
+        if refusal.because is RefusalReason.NOTHING:
+            return
+        compactions = self._compactions()
+        again = self._last_noted(SUMMARY_FAILED, "compactions") == compactions
+        count = 1 + ((self._last_noted(SUMMARY_FAILED, "count") or 0) if again else 0)
+        tokens = (await self._assemble()).estimated_tokens
+        self.turn.transcript.append(
+            Noted(SUMMARY_FAILED, {"compactions": compactions, "count": count, "tokens": tokens})
+        )
 
     async def _pass_on(self, messages: Iterable[str]) -> None:
         for text in messages:
@@ -220,16 +248,16 @@ class ContextWindow(Struct, frozen=True):
         request = self._request((*self._fit(messages, window), said(flush.prompt or FLUSH_PROMPT)))
         # After everything else, so that the provider's cache of the prompt is still valid.
         request = replace(request, session="\n\n".join(filter(None, (request.session, flush.system_prompt))))
+        from retinue.context.extract_notes import extract_notes, usable_notes
+
         try:
             answer = await self._complete(request, Source.MEMORY, chain)
-            notes = "" if is_silent(answer.text) else answer.text.strip()
+            notes = "" if is_silent(answer.text) else usable_notes(answer)
         except ModelError as error:
             log.warning("the memory flush of %s got no answer: %s", self.turn.key, error)
             notes = ""
         if notes:
             return notes, lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
-        from retinue.context.extract_notes import extract_notes
-
         extract = extract_notes(self.turn.transcript.tree.messages, redact=self.turn.agent.shared.tools.redact)
         return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]
 
