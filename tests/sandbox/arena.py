@@ -79,10 +79,11 @@ class Arena:
         package = str(Path(retinue.__file__).parent.parent)
         wrapping = None
         if enclosure is not None:
-            wrapping = {"package": package, "wrapping": enclosure.wrap(ENVIRONMENT).plan(), "proxy_socket": None}
+            wrapping = enclosure.wrap(ENVIRONMENT).plan()
         folder = enclosure.confinement.folder if enclosure is not None else self.workspace
         with tempfile.TemporaryFile("w+") as plan, ExitStack() as stack:
-            json.dump({"steps": steps, "grace": 1.0, "parent": os.getpid(), "sandbox": wrapping}, plan)
+            outside = {"PATH": "/usr/bin:/bin", "PLANTED": MARKER}
+            json.dump({"steps": steps, "grace": 1.0, "environment": outside, "sandbox": wrapping}, plan)
             plan.seek(0)
             where = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, where)
@@ -91,13 +92,13 @@ class Arena:
             python = sys.executable if self.uid == os.getuid() else SYSTEM_PYTHON
             other: dict[str, Any] = {"user": self.uid, "group": self.uid, "extra_groups": []}
             return subprocess.run(
-                [python, "-I", "-S", "-X", "utf8", supervisor.__file__, *map(str, numbers)],
+                [python, "-I", "-S", "-X", "utf8", supervisor.__file__, "run", *map(str, numbers), package],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={"PATH": "/usr/bin:/bin", "PLANTED": MARKER},
+                env=outside,
                 start_new_session=True,
                 pass_fds=numbers,
                 timeout=seconds,

@@ -157,7 +157,8 @@ async def test_a_sandboxed_command_needs_no_approval_whatever_its_text(
 async def test_commands_of_the_automatic_mode_need_approval_where_no_sandbox_works(bench: Bench) -> None:
     bench.settings |= {"mode": "auto", "backend": "ssh"}
     assert await bench.run("touch made && echo done") == "done"
-    assert [request.title for request in bench.asked] == ["Run a command on this machine, unconfined"]
+    [request] = bench.asked
+    assert request.title.startswith("Run a command on this machine, unconfined")
 
 
 async def test_a_tainted_request_with_network_in_its_sandbox_needs_approval(bench: Bench) -> None:

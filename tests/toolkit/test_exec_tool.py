@@ -564,5 +564,26 @@ async def test_too_many_commands_at_once_are_refused(run: Tool[Any], attended: T
 
 
 async def test_what_the_system_refuses_to_start_is_told(run: Tool[Any], attended: ToolContext) -> None:
-    told = await failure(run, attended, command="true", env={"MINE": "x" * 2_000_000})
-    assert told == "The command could not be started: Argument list too long."
+    output = await call(run, attended, command="true", env={"MINE": "x" * 2_000_000})
+    assert output.is_error
+    assert "cannot start /usr/bin/true: Argument list too long" in text_of(output)
+
+
+async def test_commands_go_on_after_the_process_that_starts_them_was_killed(
+    run: Tool[Any], table: CommandTable, context: ToolContext
+) -> None:
+    assert text_of(await call(run, context, command="echo one")) == "one"
+    server = table.server_pid
+    assert server is not None
+    os.kill(server, signal.SIGKILL)
+    await until(lambda: table.server_pid is None)
+    assert text_of(await call(run, context, command="echo two")) == "two"
+
+
+async def test_a_command_starts_without_a_new_interpreter(
+    run: Tool[Any], table: CommandTable, context: ToolContext
+) -> None:
+    await call(run, context, command="echo one")
+    server = table.server_pid
+    await call(run, context, command="echo two")
+    assert server == table.server_pid

@@ -17,7 +17,7 @@ from retinue.sandbox.process_restrictions import require_same_folder, restrict_p
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from socket import socket
     from typing import Any
 
@@ -42,7 +42,7 @@ class Launcher:
     to the process that serves the network.
     """
 
-    def __init__(self, plan: dict[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:
+    def __init__(self, plan: Mapping[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:
         self._plan = plan
         self._spawn = spawn
         if proxy_socket is not None:

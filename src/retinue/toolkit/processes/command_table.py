@@ -17,6 +17,7 @@ from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.security.untrusted_text import sanitise
+from retinue.toolkit.processes.fork_server import ForkServer
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, kill_session, start_supervised
 
 
@@ -144,6 +145,7 @@ class CommandTable:
         self._grace = grace
         self._commands: dict[str, RunningCommand] = {}
         self._tasks: TaskGroup | None = None
+        self._server = ForkServer()
 
     async def __aenter__(self) -> CommandTable:
         self._tasks = anyio.create_task_group()
@@ -163,6 +165,14 @@ class CommandTable:
             if group.exceptions == (error,):
                 return False  # the caller's own error is raised as it is, not in a group
             raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._server.aclose()
+
+    @property
+    def server_pid(self) -> int | None:
+        """The process id of the process that starts supervisors, if it runs."""
+        return self._server.pid
 
     def supervisor_pids(self) -> frozenset[int]:
         """Return the process ids of the supervisors, whose descendants are all programs of running commands."""
@@ -177,7 +187,7 @@ class CommandTable:
         # A call that is cancelled during the start must find its command in the table to end it.
         with anyio.CancelScope(shield=True):
             try:
-                process = await start_supervised(launch, folder, self._grace, self._tasks)
+                process = await start_supervised(self._server, launch, folder, self._grace, self._tasks)
             except OSError as error:
                 raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
         command = RunningCommand(

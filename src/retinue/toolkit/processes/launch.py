@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT
 from typing import assert_never
 
-import anyio
-from anyio.abc import Process, TaskGroup
+from anyio.abc import TaskGroup
 from msgspec import Struct
 
-import retinue
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import LaunchPlan
 from retinue.sandbox.launch import name_wrapper
 from retinue.sandbox.sandboxes import BackedSandbox
-from retinue.toolkit.processes import supervisor
+from retinue.toolkit.processes.fork_server import ForkServer, SupervisorProcess
 from retinue.tools.shell.analysis import PipelineStep
 
 KEEP_FOR = timedelta(minutes=30)
@@ -96,7 +90,9 @@ class Launch(Struct, frozen=True):
                 assert_never(unknown)
 
 
-async def start_supervised(launch: Launch, folder: int, grace: float, tasks: TaskGroup) -> Process:
+async def start_supervised(
+    server: ForkServer, launch: Launch, folder: int, grace: float, tasks: TaskGroup
+) -> SupervisorProcess:
     """Start the supervisor of a command in the folder of a descriptor; `tasks` serve the network of a sandbox.
 
     Processes that are still running at the end are asked to terminate, and killed after `grace` seconds.
@@ -110,26 +106,11 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
         for step in launch.steps
     ]
     wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
-    with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as proxy_socket:
-        sandbox = None
-        if wrapping is not None:
-            sandbox = {
-                "package": str(Path(retinue.__file__).parent.parent),
-                "wrapping": wrapping.plan(),
-                "proxy_socket": None if proxy_socket is None else proxy_socket.fileno(),
-            }
-        json.dump({"steps": steps, "grace": grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
-        plan.seek(0)
-        numbers = plan.fileno(), folder
-        return await anyio.open_process(
-            [sys.executable, "-I", "-S", "-X", "utf8", supervisor.__file__, *map(str, numbers)],
-            stdin=PIPE if launch.takes_input else DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            env=launch.environment,
-            start_new_session=True,
-            pass_fds=numbers if proxy_socket is None else (*numbers, proxy_socket.fileno()),
-        )
+    with _open_proxy_socket(launch.enclosure, wrapping, tasks) as proxy_socket:
+        sandbox = None if wrapping is None else wrapping.plan()
+        plan = {"steps": steps, "grace": grace, "environment": dict(launch.environment), "sandbox": sandbox}
+        number = None if proxy_socket is None else proxy_socket.fileno()
+        return await server.start(plan, folder, number, takes_input=launch.takes_input)
 
 
 @contextmanager

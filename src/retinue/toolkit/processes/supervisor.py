@@ -1,23 +1,29 @@
 """The supervisor process of one command: it runs the command and ends every process that the command started.
 
-This file is started as a script (`python -I -S supervisor.py PLAN_FD FOLDER_FD`), so it imports only parts of the
-standard library that load fast. It is a subreaper, so orphaned processes become its children. When the command ends, on
-SIGTERM, or when the parent dies, all descendants get SIGTERM and then SIGKILL.
+This file is started as a script, so it imports only parts of the standard library that load fast. As `supervisor.py
+serve SOCKET_FD PACKAGE` it forks a supervisor for each request on a socket; as `supervisor.py run PLAN_FD FOLDER_FD
+PACKAGE` it is the supervisor of one command. `PACKAGE` is the folder that contains the code of the sandbox. A
+supervisor is a subreaper, so orphaned processes become its children. When the command ends, on SIGTERM, or when the
+parent dies, all descendants get SIGTERM and then SIGKILL.
 
 The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between SIGTERM and
-SIGKILL, `parent` the process that must stay alive. The redirections of a program are `[stream, target]` pairs that are
-applied in order; no target means the null device. A step without redirections has an empty list. If programs are
-sandboxed, `sandbox` has the `wrapping` to start them with, the `package` folder that contains its code, and the
-`proxy_socket`, a socket to the network proxy.
+SIGKILL, `environment` the variables of programs that are not sandboxed. The redirections of a program are pairs
+`[stream, target]` that are applied in order; no target means the null device. A step without redirections has an empty
+list. If programs are sandboxed, `sandbox` is the plan of `retinue.sandbox.launch`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
+import select
 import signal
+import socket
+import struct
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,6 +40,9 @@ _POLL_SECONDS = 0.02
 _KILL_ROUNDS = 500
 _WATCH_SECONDS = 0.2
 _WRAPPER = "bwrap\n"
+_STATUS = struct.Struct("=i")
+_MOST_PASSED = 6
+_CHUNK = 65_536
 _PYTHON_CHANGED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 Pipeline = list[list[str]]
@@ -82,7 +91,7 @@ def start_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> tuple[list[
 def _start(argv: list[str], reading: int, writing: int, moves: Moves) -> int | None:
     streams = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, writing, 1), *map(_move, moves)]
     try:
-        pid = _GATES[0].start(argv, streams) if _GATES else _spawn(argv[0], argv, os.environ, streams)
+        pid = _GATES[0].start(argv, streams) if _GATES else _spawn(argv[0], argv, dict(os.environ), streams)
     except OSError as error:
         os.write(2, f"cannot start {argv[0]}: {error.strerror or error}\n".encode(errors="replace"))
         return None
@@ -126,12 +135,11 @@ def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
     return status
 
 
-def open_gate(sandbox: Mapping[str, Any]) -> None:
+def open_gate(sandbox: Mapping[str, Any], proxy_socket: int | None = None) -> None:
     """Start every program sandboxed from now on, and limit their number if the kernel does not."""
-    sys.path.append(sandbox["package"])
     from retinue.sandbox.launch import Launcher
 
-    gate = Launcher(sandbox["wrapping"], _spawn, sandbox["proxy_socket"])
+    gate = Launcher(sandbox, _spawn, proxy_socket)
     _GATES.append(gate)
     if gate.processes is not None:
         most = gate.processes
@@ -203,6 +211,8 @@ def _signal_all(number: int) -> None:
 
 def end_everything(grace: float) -> None:
     """Terminate all remaining processes, wait, then kill until none is left."""
+    if not _reap():
+        return  # the usual case; finding descendants means reading all of `/proc`
     deadline = time.monotonic() + grace
     _signal_all(signal.SIGTERM)
     while _reap() and time.monotonic() < deadline:
@@ -214,7 +224,16 @@ def end_everything(grace: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def main(plan_descriptor: int, folder_descriptor: int) -> int:
+def store_plan(plan: Mapping[str, Any]) -> int:
+    """Return the descriptor of a new file with a plan."""
+    with tempfile.TemporaryFile() as stream:
+        stream.write(json.dumps(plan).encode())
+        stream.flush()
+        stream.seek(0)
+        return os.dup(stream.fileno())
+
+
+def main(plan_descriptor: int, folder_descriptor: int, parent: int, proxy_socket: int | None = None) -> int:
     """Run the plan; the exit status is the command's, or 143 if it was stopped."""
     signal.signal(signal.SIGTERM, _stop)
     status = 128 + signal.SIGTERM
@@ -225,10 +244,12 @@ def main(plan_descriptor: int, folder_descriptor: int) -> int:
         grace = plan["grace"]
         os.fchdir(folder_descriptor)
         os.close(folder_descriptor)
+        os.environ.clear()
+        os.environ.update(plan["environment"])
         adopt_orphans()
         if plan["sandbox"] is not None:
-            open_gate(plan["sandbox"])
-        if os.getppid() == plan["parent"]:
+            open_gate(plan["sandbox"], proxy_socket)
+        if os.getppid() == parent:
             status = run_steps(plan["steps"])
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except _Stopped:
@@ -239,5 +260,94 @@ def main(plan_descriptor: int, folder_descriptor: int) -> int:
     return status
 
 
+class Server:
+    """Forks a supervisor for each request, and tells the sender its process id and later its exit status."""
+
+    def __init__(self, requests: int) -> None:
+        self._requests = socket.socket(fileno=requests)
+        self._wake, waker = socket.socketpair()
+        self._supervisors: dict[int, int] = {}
+        """The process id of a supervisor, by the descriptor of the socket of its command."""
+        self._told: set[int] = set()
+        self._abandoned: set[int] = set()
+        self._poll = select.poll()
+        for each in (self._requests, self._wake):
+            self._poll.register(each, select.POLLIN)
+        for end in (self._wake, waker):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._waker = waker
+
+    def serve(self) -> None:
+        """Serve until the socket of requests is closed; supervisors end with their parent."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._requests.fileno():
+                    received, passed, _, _ = socket.recv_fds(self._requests, 1, _MOST_PASSED)
+                    if not received:
+                        return
+                    self._fork(*passed)
+                elif descriptor == self._wake.fileno():
+                    self._wake.recv(_CHUNK)
+                    self._report_ended()
+                else:
+                    self._forget(descriptor)
+
+    def _fork(self, sender: int, plan: int, folder: int, reading: int, writing: int, proxy: int | None = None) -> None:
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_supervisor(reading, writing)
+            os._exit(main(plan, folder, server, proxy))
+        os.write(sender, _STATUS.pack(pid))
+        for descriptor in (plan, folder, reading, writing, *([] if proxy is None else [proxy])):
+            os.close(descriptor)
+        self._supervisors[sender] = pid
+        self._poll.register(sender, select.POLLIN)
+
+    def _become_supervisor(self, reading: int, writing: int) -> None:
+        """Turn the child into the leader of a session, with the streams of its command and nothing of the server."""
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for target, source in ((0, reading), (1, writing), (2, writing)):
+            os.dup2(source, target)
+        for each in (self._requests, self._wake, self._waker):
+            each.close()
+        for descriptor in {reading, writing, *self._supervisors}:
+            os.close(descriptor)
+
+    def _report_ended(self) -> None:
+        """Tell the status of ended supervisors. They are reaped later, so their ids are not used again."""
+        for sender, pid in self._supervisors.items():
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None and sender not in self._told:
+                self._told.add(sender)
+                status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                try:
+                    os.write(sender, _STATUS.pack(status))
+                except OSError:
+                    continue
+
+    def _forget(self, sender: int) -> None:
+        """Reap the supervisor of a command whose sender closed its socket; end it if it still runs."""
+        self._poll.unregister(sender)
+        pid = self._supervisors.pop(sender)
+        self._told.discard(sender)
+        os.close(sender)
+        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.kill(pid, signal.SIGTERM)
+            self._abandoned.add(pid)
+        self._abandoned = {pid for pid in self._abandoned if os.waitpid(pid, os.WNOHANG)[0] == 0}
+
+
 if __name__ == "__main__":
-    os._exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.path.append(sys.argv[-1])
+    if sys.argv[1] == "serve":
+        import retinue.sandbox.launch  # noqa: F401 - loaded here once, not by every supervisor
+
+        gc.freeze()
+        Server(int(sys.argv[2])).serve()
+        os._exit(0)
+    os._exit(main(int(sys.argv[2]), int(sys.argv[3]), os.getppid()))
