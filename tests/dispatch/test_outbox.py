@@ -148,6 +148,40 @@ def test_what_a_session_says_by_itself_goes_to_the_chat_last_heard_in_it(inbox: 
     assert (outbound.run, inbound.origin) == ("r2", replace(ROOM, message_id=None))
 
 
+MAIN = SessionKey.parse("agent:main:main")
+PRIVATE = Origin("http", "chat", PeerKind.DIRECT, "ada", sender="ada", message_id="m2")
+
+
+@pytest.mark.parametrize("source", [Source.BACKGROUND, Source.SUBAGENT])
+def test_what_a_main_session_says_by_itself_goes_to_the_private_chat_where_the_owner_wrote_last(
+    inbox: Inbox, outbox: Outbox, source: Source
+) -> None:
+    inbox.delivered(answer(inbox, Inbound("start it", MAIN, origin=PRIVATE), "r1"))
+    answer(inbox, Inbound("it ended", MAIN, source=source), "r2")
+    inbox.delivered(answer(inbox, Inbound("and now from my phone", MAIN, origin=replace(PRIVATE, account="b")), "r3"))
+    [(inbound, outbound)] = outbox.results("http", "chat")
+    assert (outbound.text, inbound.origin) == ("answer r2", replace(PRIVATE, message_id=None))
+    assert outbox.results("http", "b") == ()
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        Inbound("in the terminal", MAIN),
+        Inbound("a guest", MAIN, owner=False, origin=replace(PRIVATE, peer="eve")),
+        Inbound("in a room", MAIN, origin=ROOM),
+    ],
+)
+def test_what_a_main_session_says_by_itself_waits_in_it_if_the_owner_wrote_elsewhere(
+    inbox: Inbox, outbox: Outbox, spoken: Inbound
+) -> None:
+    inbox.delivered(answer(inbox, spoken, "r1"))
+    answer(inbox, Inbound("it ended", MAIN, source=Source.BACKGROUND), "r2")
+    answer(inbox, Inbound("a heartbeat", MAIN, source=Source.HEARTBEAT), "r3")
+    inbox.delivered(answer(inbox, Inbound("hi", MAIN, origin=PRIVATE), "r4"))
+    assert outbox.results("http", "chat") == ()
+
+
 def test_damage_costs_one_message(database: Database, outbox: Outbox) -> None:
     outbox.put([OutgoingMessage("a", ROOM), OutgoingMessage("b", ROOM)])
     with database.change() as base:

@@ -51,6 +51,22 @@ WHERE session LIKE ? AND result IS NOT NULL AND delivered_at IS NULL AND account
 ORDER BY id
 """
 
+# The same in a main session, where the messages of every channel, the page and the terminal meet. Heartbeats, jobs
+# and hooks are delivered as their own settings say.
+_BY_THEMSELVES_IN_MAIN = """
+SELECT id, payload, result, session, agent FROM inbox
+WHERE session = 'agent:' || agent || ':main' AND result IS NOT NULL AND delivered_at IS NULL AND account IS NULL
+    AND json_valid(payload) AND json_extract(payload, '$.source') IN ('background', 'subagent')
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run)
+ORDER BY id
+"""
+
+_SPOKEN_BEFORE = """
+SELECT payload, account FROM inbox INDEXED BY inbox_in_order WHERE session = ? AND agent = ? AND id < ?
+    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat' AND json_extract(payload, '$.owner')
+ORDER BY id DESC LIMIT 1
+"""
+
 _LAST_HEARD = """
 SELECT payload FROM inbox WHERE session = ? AND agent = ? AND account = ? ORDER BY id DESC LIMIT 1
 """
@@ -105,13 +121,17 @@ class Outbox:
     def results(self, channel: str, account: str) -> tuple[tuple[Inbound, Outbound], ...]:
         """Return answers for the chats of an account that have no outgoing messages yet, oldest first.
 
-        An answer without a message goes to the chat of the last message in its session.
+        An answer without a message goes to the chat of the last message in its session; in a main session to the
+        private chat in which the owner wrote last before it, if that is on this account.
         """
         through = f"{channel}/{account}"
         found = [_read_result(row) for row in self._database.read(_RESULTS, (through,))]
         for row in self._database.read(_BY_THEMSELVES, (f"agent:%:{channel}:%",)):
             heard = self._database.read(_LAST_HEARD, (row["session"], row["agent"], through))
             found += [_read_result(row, last["payload"]) for last in heard]
+        for row in self._database.read(_BY_THEMSELVES_IN_MAIN):
+            spoken = self._database.read(_SPOKEN_BEFORE, (row["session"], row["agent"], row["id"]))
+            found += [_read_private(row, last["payload"]) for last in spoken if last["account"] == through]
         return tuple(filter(None, found))
 
     def chat_of(self, run: RunId) -> Origin | None:
@@ -260,6 +280,13 @@ def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, O
             inbound = replace(inbound, origin=replace(chat, message_id=None) if chat else None)
         return inbound, decode_outbound(row["result"])
     return None
+
+
+def _read_private(row: sqlite3.Row, heard: str) -> tuple[Inbound, Outbound] | None:
+    """Return an answer for the chat of another message; None if other people can read that chat."""
+    found = _read_result(row, heard)
+    origin = found[0].origin if found else None
+    return found if origin is not None and not origin.kind.is_shared else None
 
 
 def pause_after(attempts: int) -> timedelta:
