@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import Inbound, Origin, PeerKind
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.providers.auth_profiles import Profile, ProfileFile
@@ -120,15 +120,50 @@ async def test_a_skill_command_tells_the_model_to_use_the_skill(stage: Stage) ->
     assert "buy milk" in sent
 
 
-async def test_a_skill_can_dispatch_to_a_tool_past_the_model(stage: Stage) -> None:
-    folder = stage.workspace / "skills" / "listing"
+def add_skill(stage: Stage, name: str, facts: str) -> None:
+    folder = stage.workspace / "skills" / name
     folder.mkdir(parents=True)
-    (folder / "SKILL.md").write_text(
-        "---\nname: listing\ndescription: Lists.\ncommand-dispatch: tool\ncommand-tool: session_status\n---\n"
-    )
-    (reply,) = await stage.ask("/listing")
+    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: It does {name}.\n{facts}\n---\nDo it.\n")
+
+
+@pytest.mark.parametrize(
+    ("tool", "written", "expected"),
+    [
+        ("session_status", "", "Model: test/test-model"),
+        ("read", "notes.md", "buy milk"),
+        ("read", '{"path": "notes.md", "offset": 2}', "buy eggs"),
+        ("file_read", "notes.md", "buy milk"),
+        ("grep", "milk", "notes.md"),
+        ("sessions_list", "", "agent:main:main"),
+        ("exec", "ls", "notes.md"),
+        ("read", "", "wrong arguments"),
+        ("read", "{nonsense", "not valid JSON"),
+        ("agents_list", "of mine", "takes no text"),
+        ("no_such_tool", "", "There is no tool `no_such_tool`"),
+    ],
+)
+async def test_a_skill_can_dispatch_to_a_built_in_tool_past_the_model(
+    stage: Stage, tool: str, written: str, expected: str
+) -> None:
+    (stage.workspace / "notes.md").write_text("buy milk\nbuy eggs\n")
+    add_skill(stage, "listing", f"command-dispatch: tool\ncommand-tool: {tool}")
+    (reply,) = await stage.ask(f"/listing {written}".strip())
     assert stage.server.requests == []
-    assert "wrong arguments" in reply.text
+    assert expected in reply.text
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_a_skill_that_refuses_remote_messages_is_not_available_to_them(stage: Stage, remote: bool) -> None:
+    add_skill(stage, "vault", "metadata: {retinue: {invocation: {allowRemote: false}}}")
+    stage.server.push(says("Hello."), says("Done."))
+    chat = Origin("http", "default", PeerKind.DIRECT, "ada") if remote else None
+    key = SessionKey.main(DEFAULT_AGENT)
+    async with stage.open() as runtime:
+        await runtime.say(Inbound("Hi.", key, origin=chat), stage.emit)
+        used = await runtime.say(Inbound("/skill vault", key, origin=chat), stage.emit)
+    prompt = json.dumps(stage.server.model_requests[0].json["messages"][0])
+    assert ("It does vault." in prompt) is not remote
+    assert ("There is no skill 'vault'" in used.text) is remote
 
 
 async def test_text_that_is_no_command_goes_to_the_model(stage: Stage) -> None:

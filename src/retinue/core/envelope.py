@@ -135,6 +135,11 @@ class Inbound(Struct, frozen=True, rename="camel"):
         return Person(Role.CONTACT if self.contact else Role.GUEST, f"{origin.channel}:{origin.writer}")
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it came through a channel or from a guest, or continues such a conversation."""
+        return self.origin is not None or self.session.channel is not None or not self.owner
+
+    @property
     def is_from_client(self) -> bool:
         """Whether a person or program sent it through the gateway or a command, and can wait for its run."""
         return self.origin is None and self.source is Source.CHAT

@@ -77,6 +77,8 @@ class PromptOrder(Struct, frozen=True):
     """The person whose session it is, if that is not the owner."""
     is_beat: bool = False
     """Whether the turn answers a heartbeat, for which HEARTBEAT.md is added in every session."""
+    is_remote: bool = False
+    """Whether the message came through a channel or from a guest, so that some skills are not available."""
     turn: TurnInputs = field(default_factory=TurnInputs)
 
 
@@ -92,7 +94,7 @@ class AgentPrompt(Struct, frozen=True):
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
-    catalog = NO_SKILLS if order.person else workspace.skill_catalog()
+    catalog = NO_SKILLS if order.person else workspace.skill_catalog(remote=order.is_remote)
     stable = _stable_inputs(workspace, order, files, catalog)
     session = _session_inputs(workspace, order)
     return AgentPrompt(

@@ -134,7 +134,7 @@ class AgentWorkspace(Struct, frozen=True):
     audited_changes: dict[tuple[str, SessionKey], list[str]] = field(default_factory=dict)
     """The change that each plugin made to a session's files last, so that the audit log records only new ones."""
     _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
-    _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
+    _catalogs: dict[bool, MemoizeLast[SkillCatalog]] = field(default_factory=dict)
 
     @property
     def id(self) -> AgentId:
@@ -159,21 +159,21 @@ class AgentWorkspace(Struct, frozen=True):
 
         return self._judged.get(judge, found, has_program)
 
-    def skill_catalog(self) -> SkillCatalog:
-        """Return the usable skills as the prompt lists them."""
+    def skill_catalog(self, *, remote: bool = False) -> SkillCatalog:
+        """Return the usable skills as the prompt lists them; for a remote message without those that refuse one."""
         judged = self.skills()
         limits = self.home.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
 
         def render() -> SkillCatalog:
             return render_catalog(
-                [each.skill for each in judged if each.gate.eligible],
+                [each.skill for each in judged if each.gate.eligible and (each.skill.allow_remote or not remote)],
                 max_skills=limits.max_skills_in_prompt,
                 max_chars=limits.max_skills_prompt_chars if own is None else own,
-                home=_user_home(self.home),
+                home=user_home(self.home),
             )
 
-        return self._catalog.get(render, judged)
+        return self._catalogs.setdefault(remote, MemoizeLast()).get(render, judged)
 
     def skill_programs(self) -> frozenset[str]:
         """Return the programs that the usable skills require."""
@@ -213,7 +213,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         ) from None
     trusted = is_own_workspace(root, home.trusted_workspaces)
     places = SkillFolders(
-        user_home=_user_home(home),
+        user_home=user_home(home),
         managed=home.paths.skills,
         workspace=root.path if trusted else None,
         plugins=tuple(home.registry.skill_roots),
@@ -327,7 +327,8 @@ def docs_folder() -> Path | None:
     return None
 
 
-def _user_home(home: Home) -> Path:
+def user_home(home: Home) -> Path:
+    """Return the home folder of the user."""
     return Path(home.environment.get("HOME") or Path.home())
 
 

@@ -28,7 +28,7 @@ from retinue.runtime.approvals import Permissions
 from retinue.runtime.commands.config import NOT_FROM_COMMANDS, answer_config, answer_plugins
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.models import NO_MODEL
-from retinue.runtime.turns.permissions import change_elevation, format_sender
+from retinue.runtime.turns.permissions import SkillCommandText, change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
@@ -212,10 +212,8 @@ class SessionApi(Struct, frozen=True):
             return Answer(f"There is no skill '{name}'. Skills: {known}")
         skill = found.skill
         if skill.command_dispatch == "tool" and skill.command_tool:
-            text = await self.conversation.run_tool(
-                skill.command_tool, {"command": rest, "commandName": found.name, "skillName": skill.name}, self.inbound
-            )
-            return Answer(text)
+            written = SkillCommandText(rest, found.name, skill.name)
+            return Answer(await self.conversation.run_tool(skill.command_tool, written, self.inbound))
         task = f"\nTask: {rest}" if rest else ""
         return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
 
@@ -282,8 +280,12 @@ class SessionApi(Struct, frozen=True):
         return self.conversation.parts.shared.permissions
 
     def _skills(self) -> tuple[SkillCommand, ...]:
-        eligible = [judged.skill for judged in self.conversation.parts.workspace.skills() if judged.gate.eligible]
-        return name_commands(eligible, reserved=RESERVED)
+        usable = [
+            judged.skill
+            for judged in self.conversation.parts.workspace.skills()
+            if judged.gate.eligible and (judged.skill.allow_remote or not self.inbound.is_remote)
+        ]
+        return name_commands(usable, reserved=RESERVED)
 
     def _transcript(self) -> Transcript:
         return self.conversation.parts.store.open(self.session)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
@@ -27,13 +28,15 @@ from retinue.runtime.agents.policy import (
     session_layers,
     wanted_elevation,
 )
+from retinue.runtime.agents.tools import SkillVariables
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, person_of, working_folder
+from retinue.structs.declare import arms_of, fields_of
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
-from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision
-from retinue.tools.tool import ToolContext
+from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision, canonical_name
+from retinue.tools.tool import Arguments, Tool, ToolContext
 
 DENIED = "tool_denied"
 """The kind of audit record for a call that the policy refused; an elevated one has the kind `elevated`."""
@@ -48,18 +51,24 @@ class TurnPermissions(Struct, frozen=True):
     elevated: Elevation
     person: Person | None
     """The person other than the owner for whom the turn is."""
+    variables: SkillVariables = field(default_factory=SkillVariables)
+    """The variables of the skills that the turn uses."""
 
     async def context(self, run: RunId, ask: Ask | None, plan: TurnPlan) -> ToolContext:
         """Return the context of the turn's tools."""
         session = self.parts.store.peek(self.key)
         below = working_folder(session)
         context = make_context(self.parts.workspace, self.key, self.elevated, below, self.person)
-        variables = {} if self.person else await self.parts.shared.tools.variables(self.parts.workspace)
+        tools, remote = self.parts.shared.tools, self.inbound.is_remote
+        offered = () if self.person else await tools.offered_variables(self.parts.workspace, remote=remote)
+        self.variables.offer(offered, self.parts.store.open(self.key).messages if offered and session else ())
+        if self.inbound.owner:
+            self.variables.notice(self.inbound.text)
         return replace(
             context,
             run=run,
             session_id=str(session.id) if session else "",
-            environment=variables,
+            environment=self.variables,
             owner=self.inbound.owner,
             tainted=plan.tainted or self.person is not None,
             writes=self.parts.shared.memories.writes(self.parts.workspace),
@@ -73,7 +82,8 @@ class TurnPermissions(Struct, frozen=True):
         return session_layers(config, settings, self.key, ModelRef.parse(model), self.person)
 
     def watch(self, call: ToolCall, decision: ToolDecision) -> None:
-        """Record in the audit log what was refused, and what ran with more rights than the session has by default."""
+        """Note the skills that a call uses, and record what was refused or ran with more rights than by default."""
+        self.variables.notice_call(call)
         used = self.elevated is not Elevation.OFF and call.name in ELEVATED_TOOLS
         if not decision.denied and not used:
             return
@@ -153,13 +163,54 @@ def format_sender(inbound: Inbound) -> str:
     return f"{inbound.channel}:{inbound.sender or ('owner' if inbound.owner else 'guest')}"
 
 
+class SkillCommandText(Struct, frozen=True):
+    """The slash command of a skill, and what the person wrote after it."""
+
+    text: str
+    command: str
+    skill: str
+
+
+def command_arguments(tool: Tool[Any], written: SkillCommandText) -> dict[str, Any]:
+    """Return the arguments with which the slash command of a skill calls a tool.
+
+    A tool may declare `command`, `commandName` and `skillName`. Any other tool gets the text as its first required
+    text, else as its first text, or as several arguments if it is a JSON object.
+    """
+    declared: type[Arguments] = tool.arguments
+    fields, text = fields_of(declared), written.text
+    given = {"command": text, "commandName": written.command, "skillName": written.skill}
+    named = {name: value for name, value in given.items() if name in fields}
+    if "command" in named or not text:
+        return named
+    if text.startswith("{"):
+        try:
+            return {**named, **json.loads(text)}
+        except ValueError as error:
+            raise ToolFailed(f"The arguments are not valid JSON: {error}.") from error
+    texts = [name for name, each in fields.items() if str in arms_of(each.type) and name not in named]
+    target = next((name for name in texts if fields[name].is_required), texts[0] if texts else None)
+    if target is None:
+        raise ToolFailed(f"`{tool.name}` takes no text. Write its arguments as a JSON object: {', '.join(fields)}.")
+    return {**named, target: text}
+
+
 async def run_past_model(
-    rights: TurnPermissions, plan: TurnPlan, name: str, arguments: Mapping[str, Any], ask: Ask | None = None
+    rights: TurnPermissions,
+    plan: TurnPlan,
+    name: str,
+    given: Mapping[str, Any] | SkillCommandText,
+    ask: Ask | None = None,
 ) -> str:
     """Run one tool for a person's command and return its output."""
+    name = canonical_name(name)
     tool = next((tool for tool in plan.tools if tool.name == name), None)
     if tool is None:
         return f"There is no tool `{name}` in this conversation."
+    try:
+        arguments = command_arguments(tool, given) if isinstance(given, SkillCommandText) else given
+    except ToolFailed as failure:
+        return str(failure)
     context = await rights.context(RunId(random_uuid()), ask, plan)
     decision = authorise(tool, rights.layers(str(plan.choice.ref)), context)
     rights.watch(ToolCall(context.run, name, arguments), decision)

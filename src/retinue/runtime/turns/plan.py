@@ -140,6 +140,7 @@ class Planner(Struct, frozen=True):
             below=working_folder(session) or (person.folder if person else ""),
             person=person,
             is_beat=is_beat,
+            is_remote=inbound.is_remote,
             turn=TurnInputs(
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),

@@ -46,7 +46,7 @@ from retinue.runtime.turns.loop_setup import (
     read_rules,
     watch_spending,
 )
-from retinue.runtime.turns.permissions import permissions_of, run_past_model
+from retinue.runtime.turns.permissions import SkillCommandText, permissions_of, run_past_model
 from retinue.runtime.turns.plan import Planner, PromptHistory, TurnContext, TurnPlan, local_time
 from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run
 from retinue.runtime.turns.user_message import (
@@ -378,7 +378,9 @@ class SessionRunner:
             self.parts.store.settle(self.key)
             return notice
 
-    async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask | None = None) -> str:
+    async def run_tool(
+        self, name: str, arguments: Mapping[str, Any] | SkillCommandText, inbound: Inbound, ask: Ask | None = None
+    ) -> str:
         """Run one tool directly for a command, without the model."""
         plan = await self.planner.plan(self.parts.store.open(self.key))
         if plan is None:
