@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from retinue.storage.files import Root
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.tools import exec_tool
 from retinue.toolkit.settings import ExecSettings
@@ -144,3 +146,38 @@ async def test_a_submodule_is_not_entered(run: Tool[Any], context: ToolContext, 
     for command in ("git status", "git diff", "git log -p"):
         await call(run, context, command=command)
     assert not (folder / "sprung").exists()
+
+
+async def test_plain_readers_read_files_of_the_workspace_unasked(run: Tool[Any], context: ToolContext) -> None:
+    folder = context.root.path
+    (folder / "a.txt").write_text("one\ntwo\n")
+    for command, printed in (
+        ("cat a.txt", "one\ntwo"),
+        ("grep -n two a.txt", "2:two"),
+        ("find . -name '*.txt'", "./a.txt"),
+        ("head -n 1 a.txt | wc -l", "1"),
+        ("sed -n 2p a.txt", "two"),
+    ):
+        assert text_of(await call(run, context, command=command)) == printed
+
+
+@pytest.mark.parametrize("command", ["cat link", "head -n 1 link", "grep -r x folder", "find folder", "sort link"])
+async def test_a_link_leads_no_plain_reader_outside(
+    run: Tool[Any], context: ToolContext, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret\n")
+    (context.root.path / "link").symlink_to(tmp_path / "outside" / "secret")
+    (context.root.path / "folder").symlink_to(tmp_path / "outside")
+    assert "leads outside the workspace" in await failure(run, context, command=command)
+
+
+@pytest.mark.parametrize("command", ["cat state/x", "grep -r x .", "find .", "du -a", "grep -r x", "cat ./state/x"])
+async def test_plain_readers_do_not_enter_closed_folders(
+    run: Tool[Any], context: ToolContext, tmp_path: Path, command: str
+) -> None:
+    state = tmp_path / "workspace" / "state"
+    state.mkdir()
+    (state / "x").write_text("secret\n")
+    with Root.open(tmp_path / "workspace", closed=[state]) as root:
+        assert "belongs to Retinue" in await failure(run, replace(context, root=root), command=command)

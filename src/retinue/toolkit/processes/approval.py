@@ -16,7 +16,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.processes.command_checks import find_control_word, repository_objection
+from retinue.toolkit.processes.command_checks import find_control_word, find_word_outside, repository_objection
 from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.processes.scripts import bind_patterns, find_changed, hash_scripts
@@ -51,7 +51,8 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 class LaunchRequest(Struct, frozen=True):
     """A command that a call asks to run: a launch without programs, its variables, and its open working folder.
 
-    `programs` are the folders to search for programs. `confinement` is the name of the sandbox that the command would
+    `programs` are the folders to search for programs. `readable` is the folder that the session is restricted to, if it
+    is not the whole workspace. `confinement` is the name of the sandbox that the command would
     run in, or None if it would run unconfined.
     """
 
@@ -60,6 +61,7 @@ class LaunchRequest(Struct, frozen=True):
     folder: int
     shown_folder: str
     programs: ProgramFolders
+    readable: Root | None = None
 
     @property
     def confinement(self) -> str | None:
@@ -120,6 +122,8 @@ def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root:
         because = f"`{control}` is a control file, or belongs to Retinue or another agent"
     elif rules.security is Security.FULL:
         return decision
+    elif outside := find_word_outside(decision.grounds, request.shown_folder, request.readable or root):
+        because = f"`{outside}` leads outside the workspace, or to what belongs to Retinue or another agent"
     elif request.variables:
         because = "it sets variables"
     elif objection := repository_objection(decision.grounds, request.folder, request.draft.environment):

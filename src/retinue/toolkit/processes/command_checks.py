@@ -6,14 +6,15 @@ import os
 import posixpath
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from retinue.storage.files import Root
 from retinue.storage.files.openat import lies_in
 from retinue.toolkit.files.paths import is_control_path, is_startup_file, relative_to_root
-from retinue.tools.shell.allowlist import ArgvPattern
+from retinue.tools.shell.allowlist import Argv, ArgvPattern
 from retinue.tools.shell.code_execution_flags import is_interpreter
 from retinue.tools.shell.decision import AllowReason, Segment
-from retinue.tools.shell.safe_commands import read_only_objection
+from retinue.tools.shell.safe_commands import read_only_objection, reads_files, reads_recursively
 
 _GIT_SECONDS = 3.0
 _COMPARES_FILES = frozenset({"status", "diff"})
@@ -49,6 +50,31 @@ def repository_objection(grounds: Sequence[Segment], folder: int, environment: M
     pairs = zip(fields[::2], fields[1::2], strict=False)
     found = next((name for scope, name in pairs if scope in _REPOSITORY_SCOPES), None)
     return None if found is None else f"the repository's setting `{found}` changes what git runs or reads"
+
+
+def find_word_outside(grounds: Sequence[Segment], folder: str, root: Root) -> str | None:
+    """Return the first word with which a read-only command would read a file that the file tools may not read, or None.
+
+    A relative path may lead outside through a link, and a search may enter a folder that is closed to the agent.
+    """
+    for segment in grounds:
+        argv = segment.layers[-1]
+        if segment.ground is not AllowReason.READ_ONLY or not reads_files(argv):
+            continue
+        words: Argv = (*argv[1:], ".") if reads_recursively(argv) else argv[1:]
+        for word in words:
+            for text in _paths_in(word):
+                path = os.path.realpath(posixpath.join(folder, text))
+                if os.path.lexists(path) and not _is_readable(path, root, recursively=reads_recursively(argv)):
+                    return word
+    return None
+
+
+def _is_readable(path: str, root: Root, *, recursively: bool) -> bool:
+    inside = relative_to_root(root, path)
+    if inside is None or not root.reaches(inside):
+        return False
+    return not recursively or not any(lies_in(str(place), [Path(path)]) for place in root.closed)
 
 
 def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> str | None:

@@ -161,6 +161,7 @@ def make_launch_request(
         folder=folder,
         shown_folder=str(context.root.path / arguments.workdir),
         programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
+        readable=context.root,
     )
 
 

@@ -35,6 +35,7 @@ class ArgumentSpec(Struct, frozen=True):
     `flags` stand alone. `value_flags` are pairs of a flag and a regular expression for its value, which follows in the
     next word or after `=`. `combines_flags` allows one-letter flags to be written together. `pattern` matches flags
     that contain their value, such as `-5`. A flag that is not listed, or is abbreviated, is an objection.
+    `first_is_free` accepts any first operand, such as the expression of grep, unless one of `replaces_first` is given.
     """
 
     flags: frozenset[str] = frozenset()
@@ -44,6 +45,8 @@ class ArgumentSpec(Struct, frozen=True):
     pattern: re.Pattern[str] | None = None
     min_operands: int = 0
     max_operands: int = 1_000
+    first_is_free: bool = False
+    replaces_first: frozenset[str] = frozenset()
 
     def objection(self, words: Argv) -> str | None:
         """Return why these arguments are not expected, or None if they are."""
@@ -61,7 +64,9 @@ class ArgumentSpec(Struct, frozen=True):
                     return f"the value of `{word}` is not expected"
             elif not self._is_known_flag(word, values):
                 return f"the flag `{word}` is not expected"
-        unexpected = [word for word in operands if not self.operand(word)] + operands[self.max_operands :]
+        given = {word.partition("=")[0] for word in words}
+        free = 1 if self.first_is_free and not given & self.replaces_first else 0
+        unexpected = [word for word in operands[free:] if not self.operand(word)] + operands[self.max_operands :]
         if unexpected:
             return f"the operand `{unexpected[0]}` is not expected"
         return "an operand is missing" if len(operands) < self.min_operands else None

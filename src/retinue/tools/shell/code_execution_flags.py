@@ -35,6 +35,11 @@ def is_plain_sed(words: Argv) -> bool:
 
     The sed language can also run commands and write files. A script in a file and editing in place are not plain.
     """
+    return find_plain_sed_files(words) is not None
+
+
+def find_plain_sed_files(words: Argv) -> tuple[str, ...] | None:
+    """Return the files that a plain sed reads, or None if it is not plain."""
     scripts: list[str] = []
     operands: list[str] = []
     rest = iter(words)
@@ -49,10 +54,10 @@ def is_plain_sed(words: Argv) -> bool:
         elif not word.startswith("-") or word == "-":
             operands.append(word)
         elif word not in _SED_FLAGS:
-            return False
+            return None
     if not scripts:
-        scripts = operands[:1]
-    return bool(scripts) and all(map(_is_plain_script, scripts))
+        scripts, operands = operands[:1], operands[1:]
+    return tuple(operands) if scripts and all(map(_is_plain_script, scripts)) else None
 
 
 def _is_plain_script(script: str) -> bool:
@@ -162,6 +167,29 @@ _TAR = _RiskyFlags(
     ),
 )
 
+_RESPONSE_FILE = _RiskyFlags(pattern=re.compile(r"^(-[a-z]+)?@."))
+"""A word `@FILE` stands for the arguments in a file."""
+
+_CURL = _RiskyFlags(
+    long=(
+        *("--config", "--engine", "--upload-file", "--netrc-file", "--cert", "--key", "--cacert", "--capath"),
+        *("--cookie", "--cookie-jar", "--dump-header", "--trace", "--trace-ascii", "--stderr", "--libcurl"),
+        *("--etag-save", "--etag-compare", "--hsts", "--alt-svc", "--unix-socket", "--abstract-unix-socket"),
+        *("--output-dir", "--quote", "--crlfile", "--proxy-cert", "--proxy-key", "--proxy-cacert", "--variable"),
+        *("--data-urlencode", "--url-query"),
+    ),
+    pattern=re.compile(
+        # flags without a value and then one that names a file; `@FILE` as data, header or format; a form with a file
+        r"^-[#0-9afgijklnpqsvBGIJLMNORSVZ:]*[KTEbcDQ]|^(-[a-zA-Z]|--[a-z-]+=)?@.|^[^:/?]*=[@<]"
+        # a path on this machine as an address, also one that curl puts together from braces, and an output elsewhere
+        r"|(?i:file:)|^[^/?]*[{\[][^/?]*:/|^(-o|--output=)?(/(?!dev/null$)|~|\.\./)|/\.\./"
+    ),
+)
+_WGET_FILES = (
+    *("--execute", "--use-askpass", "--config", "--post-file", "--body-file", "--input-file", "--load-cookies"),
+    *("--save-cookies", "--ca-certificate", "--ca-directory", "--certificate", "--private-key", "--warc-file"),
+)
+
 _RISKY_FLAGS: dict[str, _RiskyFlags] = {
     "find": _RiskyFlags(
         words=flags("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"),
@@ -179,8 +207,12 @@ _RISKY_FLAGS: dict[str, _RiskyFlags] = {
         "fL", ("--from-file", "--library-path"), pattern=re.compile(r"\benv\b|\bENV\b|\b(import|include)\b")
     ),
     "yq": _RiskyFlags("if", ("--from-file", "--inplace"), pattern=re.compile(r"env|load|system")),
-    "curl": _RiskyFlags("K", ("--config", "--engine")),
-    "wget": _RiskyFlags("e", ("--execute", "--use-askpass", "--config")),
+    "curl": _CURL,
+    "wget": _RiskyFlags("ei", _WGET_FILES),
+    **dict.fromkeys(("http", "https", "xh", "xhs", "httpie"), _RiskyFlags(pattern=re.compile(r"@"))),
+    "gh": _RiskyFlags(long=("--input",), words=flags("alias extension"), pattern=re.compile(r"=@")),
+    **dict.fromkeys(("7z", "7za", "7zr", "javac", "rustc", "kotlinc", "ar", "nm", "objdump"), _RESPONSE_FILE),
+    **dict.fromkeys(("objcopy", "strip", "ranlib", "readelf", "strings", "size", "addr2line", "as"), _RESPONSE_FILE),
     "make": _RiskyFlags(long=("--eval",), words=flags("-f- -"), pattern=re.compile(r"SHELL|^-E")),
     "npm": _RiskyFlags(long=("--script-shell", "--node-options", "--call"), words=flags("exec x -c")),
     "go": _RiskyFlags(pattern=re.compile(r"^--?(exec|toolexec|vettool|overlay)(=|$)")),

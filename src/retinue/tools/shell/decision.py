@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from retinue.tools.shell.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
+from retinue.tools.shell.allowlist import DEFAULT_SAFE_BINS, Argv, ArgvPattern, AskWhen, CommandRules, Security
 from retinue.tools.shell.analysis import UNKNOWN_LOCATION, AnalysedCommand, CommandLocation, NotAnalysable, analyse
 from retinue.tools.shell.code_execution_flags import find_code_execution, find_shell_builtin
 from retinue.tools.shell.safe_commands import harden, read_only_objection, safe_bin_objection
@@ -163,7 +163,7 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
         return _Miss(layers.because)
     inner = layers[-1]
     complaint = read_only_objection(inner)
-    if complaint is None:
+    if complaint is None and _follows_safe_bins(inner[0], rules):
         return Segment(layers, AllowReason.READ_ONLY)
     if inner[0] in rules.safe_bins:
         complaint = safe_bin_objection(inner, rules)
@@ -182,6 +182,11 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
         return Segment(layers, AllowReason.SKILL)
     storable = code is None and ("/" not in argv[0] or argv[0].startswith("/"))
     return _Miss(complaint or f"`{inner[0]}` is not allowed", storable=storable)
+
+
+def _follows_safe_bins(name: str, rules: CommandRules) -> bool:
+    """Return whether the rules have no own opinion on a program that reads: a profile, or its removal as a safe bin."""
+    return name not in rules.safe_bin_profiles and (name not in DEFAULT_SAFE_BINS or name in rules.safe_bins)
 
 
 def _matching_pattern(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
