@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-to-run
 # Without bytecode every process of a test run compiles everything again.
 export PYTHONDONTWRITEBYTECODE :=
 # Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
@@ -16,10 +17,15 @@ help:  ## Show the targets.
 setup: $(STAMP)  ## Create .venv and install Retinue with everything tests need.
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
-	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
-	@touch $(STAMP)
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh dev
+	@touch $(STAMP) $(RUN_STAMP)
 
-run: $(STAMP)  ## Start the assistant on its embedded defaults.
+# Only what running needs: the tools for tests are several times as large.
+$(RUN_STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh run
+	@touch $(RUN_STAMP)
+
+run: $(RUN_STAMP)  ## Start the assistant; a new user is guided.
 	@$(BIN)/retinue up
 
 # Three workers on two cores: tests also wait for disks and for processes they start.

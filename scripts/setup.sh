@@ -1,7 +1,9 @@
 #!/bin/sh
 # Create the virtual environment and install Retinue, editable, with the tested set of dependencies.
+# The argument is `run` for what running needs, or `dev` for everything that tests need.
 set -eu
 : "${PYTHON:=python3}" "${VENV:=.venv}"
+purpose=${1:-dev}
 
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     echo "Retinue needs Python 3.11 or newer; '$PYTHON' is not. Set PYTHON, as in: make run PYTHON=python3.12" >&2
@@ -14,6 +16,25 @@ if [ ! -x "$VENV/bin/python" ]; then
         exit 1
     }
 fi
-echo "Installing Retinue and its dependencies into $VENV …"
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" -c constraints.txt
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' --group dev
+# The installer shows the progress of its downloads on a terminal; without one it would only fill a log.
+quiet=--quiet
+[ -t 1 ] && quiet=
+install() {
+    "$VENV/bin/python" -m pip install $quiet --disable-pip-version-check -c constraints.txt "$@"
+}
+case $purpose in
+run)
+    echo "Installing Retinue and what it needs to run into $VENV (about 200 MB) …"
+    install -e '.[local]'
+    echo "The command is $VENV/bin/retinue. To call it as \`retinue\`: source $VENV/bin/activate"
+    ;;
+dev)
+    echo "Installing Retinue and everything its tests need into $VENV (about 1 GB) …"
+    install --upgrade "pip>=25.1"
+    install -e '.[all]' --group dev
+    ;;
+*)
+    echo "usage: scripts/setup.sh run|dev" >&2
+    exit 2
+    ;;
+esac

@@ -72,3 +72,12 @@ def test_a_run_by_hand_that_fails_says_why(retinue: RunCommand) -> None:
     assert "There is no model to talk to yet" in ran.out
     (run,) = json.loads(retinue("cron", "runs", "greet", "--json").out)
     assert (run["reason"], run["outcome"]) == ("manual", "failed")
+
+
+def test_a_job_below_a_minute_is_added_only_on_purpose(retinue: RunCommand) -> None:
+    refused = retinue("cron", "add", "--every", "30s", "-m", "x")
+    assert refused.code == 2
+    assert "2,880 times a day" in refused.err
+    assert "--yes" in refused.err
+    assert retinue("cron", "list", "--json").data == []
+    assert retinue("cron", "add", "--every", "30s", "-m", "x", "--yes").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,12 +17,14 @@ import pytest
 from retinue.automation.heartbeat import SkipReason, WakeReason, WakeRecord
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.core.messages import Trust, UserMessage
+from retinue.core.messages import Trust, Usage, UserMessage
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner
+from retinue.sessions.settings import BudgetSettings
+from retinue.sessions.usage import Spending, find_exceeded, has_limits
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received
@@ -364,3 +367,75 @@ async def test_a_heartbeat_waits_for_nobody_and_takes_only_its_time(tmp_path: Pa
             await anyio.sleep(0.01)
         assert (beats[0].outcome, beats[0].detail) == ("failed", "it took longer than 1 s and was stopped")
         assert list(heart.wake_log.log(DEFAULT_AGENT, 10)) == beats
+
+
+async def test_a_heartbeat_without_reports_slows_down_and_says_so_once(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, every="30m") as (stage, heart):
+        old = (START - timedelta(days=1)).timestamp()
+        os.utime(stage.workspace / "HEARTBEAT.md", (old, old))
+        await live(stage, heart, 6)
+        assert heart.interval(DEFAULT_AGENT) == timedelta(hours=1)
+        await live(stage, heart, 18)
+        assert heart.interval(DEFAULT_AGENT) == timedelta(hours=2)
+        assert len(server.requests) == 12 + 12 + 3
+        told = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
+        assert [text.partition("every ")[2][:14] for text in told] == ["1h instead of ", "2h instead of "]
+        server.answer = staticmethod(lambda number: "The build is red.")
+        await live(stage, heart, 2)
+        assert heart.interval(DEFAULT_AGENT) == timedelta(minutes=30), "it reported something"
+
+
+async def test_a_changed_checklist_or_the_setting_keeps_the_interval(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, every="30m", slowDown=False) as (stage, heart):
+        old = (START - timedelta(days=1)).timestamp()
+        os.utime(stage.workspace / "HEARTBEAT.md", (old, old))
+        await live(stage, heart, 7)
+        assert heart.interval(DEFAULT_AGENT) == timedelta(minutes=30)
+    async with Counting() as server, beating(tmp_path / "other", server, every="30m") as (stage, heart):
+        os.utime(stage.workspace / "HEARTBEAT.md", (old, old))
+        await live(stage, heart, 7)
+        new = stage.clock.now().timestamp()
+        os.utime(stage.workspace / "HEARTBEAT.md", (new, new))
+        assert heart.interval(DEFAULT_AGENT) == timedelta(minutes=30)
+
+
+async def test_background_work_has_a_daily_budget_that_is_reported_once(tmp_path: Path) -> None:
+    async with Counting() as server:
+        budget = {"budget": {"background": {"tokens": 300}}, "userTimezone": "UTC"}
+        stage = Stage(HomePaths(tmp_path / "home"), server, config={"agents": {"defaults": budget}})
+        async with awake(stage) as heart:
+            await live(stage, heart, 4)
+            assert outcomes(heart) == {("quiet", ""): 3, ("skipped", SkipReason.BUDGET): 5}
+            told = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
+            assert len(told) == 1
+            assert "The daily budget for background work is used up (360 of 300 tokens)" in told[0]
+            assert "agents.defaults.budget.background" in told[0]
+            job = Job("", "late", DEFAULT_AGENT, At(stage.clock.now() + timedelta(hours=1)), "Report.")
+            async with open_job_runner(heart.dispatcher) as runner:
+                ran = await runner.run_now(runner.store.add(job))
+            assert "background work is used up" in ran.summary
+            assert len(await runtime_of(heart).missed(MAIN)) == 1, "a refused job does not tell it again"
+            answer = await runtime_of(heart).say(Inbound("hello", MAIN))
+            assert answer.error is None, "a person is answered all the same"
+            assert len(server.requests) == 4
+            stage.clock.advance(timedelta(days=1))
+            await heart._run_if_due(DEFAULT_AGENT)
+            assert len(server.requests) == 5, "the next day has its own budget"
+
+
+async def test_background_work_is_limited_without_any_configuration() -> None:
+    budget = BudgetSettings()
+    assert has_limits(budget, background=True)
+    assert not has_limits(budget, background=False), "the turns of a person need no count"
+    spent = Spending((), Usage(), background=Usage(cost=2.0))
+    assert "$2.00 of $2.00" in (find_exceeded(budget, spent, Source.CRON) or "")
+    assert find_exceeded(budget, Spending((), Usage(), background=Usage(cost=1.9)), Source.CRON) is None
+
+
+async def test_the_demo_model_has_no_heartbeat(tmp_path: Path) -> None:
+    async with Counting() as server:
+        config = {"agents": {"defaults": {"heartbeat": {"model": "local/smollm2-135m"}}}}
+        stage = Stage(HomePaths(tmp_path / "home"), server, config=config)
+        async with awake(stage) as heart:
+            beat = await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
+            assert (beat.outcome, beat.skip) == ("skipped", SkipReason.DEMO)

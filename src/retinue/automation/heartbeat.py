@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +27,11 @@ MIN_GAP = timedelta(seconds=30)
 
 KEPT = timedelta(days=30)
 """How long wakes are stored, and notes after they were read, so that the same token is not accepted again."""
+
+QUIET_BEFORE_SLOWER = 12
+"""After this many heartbeats in a row without a report, the interval doubles."""
+
+MAX_DOUBLINGS = 2
 
 WOKEN = "woken"
 """The outcome of a wake that was not a heartbeat: the agent got a separate turn for it."""
@@ -66,6 +72,7 @@ class SkipReason(StrEnum):
     NOTHING_NEW = "the last heartbeat was a moment ago"
     NO_ROUTE = "there is no delivery target"
     BUDGET = "the budget for heartbeats is used up"
+    DEMO = "the demo model has no heartbeats"
 
 
 class ActiveWindow(Struct, frozen=True):
@@ -101,6 +108,8 @@ class HeartbeatSituation(Struct, frozen=True):
     """The time since the last heartbeat that was not skipped."""
     has_route: bool = True
     """Whether there is a target to deliver its answer to, if it should be delivered."""
+    is_demo: bool = False
+    """Whether the model that would answer is only a demo."""
 
 
 def find_skip(situation: HeartbeatSituation) -> SkipReason | None:
@@ -110,6 +119,8 @@ def find_skip(situation: HeartbeatSituation) -> SkipReason | None:
         return SkipReason.OFF
     if not by_hand and situation.window is not None and not situation.window.contains(situation.local.time()):
         return SkipReason.OUTSIDE_HOURS
+    if situation.is_demo:
+        return SkipReason.DEMO
     if situation.busy:
         return SkipReason.BUSY
     if not situation.budget_left:
@@ -131,6 +142,12 @@ def heartbeat_session(agent: AgentId, named: str, *, isolated: bool) -> SessionK
 def is_empty_checklist(checklist: str) -> bool:
     """Return whether a checklist has only headings, empty boxes, fences, comments and blank lines."""
     return all(_NOTHING.fullmatch(line.strip()) for line in _COMMENT.sub("", checklist).splitlines())
+
+
+def slow_down(every: timedelta, quiet: int) -> timedelta:
+    """Return the interval after a number of heartbeats in a row that had nothing to report."""
+    doubled: int = 2 ** min(quiet // QUIET_BEFORE_SLOWER, MAX_DOUBLINGS)
+    return every * doubled
 
 
 def next_heartbeat(last: datetime | None, every: timedelta, now: datetime) -> datetime | None:
@@ -249,6 +266,15 @@ class WakeLog:
         if agent is None:
             return self._read("ORDER BY id DESC LIMIT ?", limit)
         return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, limit)
+
+    def count_quiet(self, agent: AgentId, since: datetime | None) -> int:
+        """Return how many of an agent's last heartbeats in a row had nothing to report, since a time if it is given."""
+        most = QUIET_BEFORE_SLOWER * MAX_DOUBLINGS + 1
+        rows = self._read(
+            "WHERE agent = ? AND outcome NOT IN (?, 'skipped') ORDER BY id DESC LIMIT ?", agent, WOKEN, most
+        )
+        quiet = takewhile(lambda row: row.outcome == "quiet" and not row.detail, rows)
+        return sum(since is None or row.at >= since for row in quiet)
 
     def delivered_texts(self, agent: AgentId) -> Sequence[DeliveredText]:
         """Return the recently delivered texts."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from retinue.cli.common import Group, Invocation, open_state, pass_invocation, table
+from retinue.cli.common import Group, Invocation, ask_is_possible, open_state, pass_invocation, table
 from retinue.cli.terminal import format_time
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+OFTEN = timedelta(minutes=1)
+"""A job with a shorter interval is added only after a question."""
 
 _FIELDS = (
     click.option("--name", help="Name of the job."),
@@ -74,14 +77,16 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
 
 @cron.command()
 @click.option("--agent", "agent_id", metavar="ID", help="Agent that runs the job.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask about a job that runs more often than once a minute.")
 @_takes_fields
 @pass_invocation
-def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
+def add(invocation: Invocation, /, agent_id: str | None, yes: bool, **fields: Any) -> None:
     """Add a job, for example: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
     from retinue.automation.job_fields import draft_job
 
     with _opened(invocation) as (home, book):
         draft = draft_job(_read(fields), home.agent_id(agent_id), home.clock.now(), _zone(home))
+        _confirm_frequency(invocation, draft, yes=yes)
         _show_job(invocation, book.add(draft), "Added")
 
 
@@ -169,6 +174,20 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
     home = load_home(invocation.home)
     with open_job_store(home) as book:
         yield home, book
+
+
+def _confirm_frequency(invocation: Invocation, job: Job, *, yes: bool) -> None:
+    """Ask before a job is added that would run more often than once a minute: each run is a model call."""
+    from retinue.automation.schedule import Every
+    from retinue.core.errors import UsageError
+
+    schedule = job.schedule
+    if yes or not isinstance(schedule, Every) or schedule.interval >= OFTEN:
+        return
+    often = f"This job would run {timedelta(days=1) // schedule.interval:,} times a day, and each run calls the model."
+    if invocation.as_json or not ask_is_possible():
+        raise UsageError(f"{often} Add --yes if that is meant, or choose an interval of at least a minute.")
+    click.confirm(f"{often} Add it?", abort=True, err=True)
 
 
 def _read(fields: dict[str, Any]) -> JobFields:
@@ -270,7 +289,8 @@ def _format_heartbeat(row: dict[str, Any]) -> tuple[str, ...]:
     moment, _, outcome = (row["last"] or "").partition(" ")
     last = f"{format_time(datetime.fromisoformat(moment))} {outcome}" if moment else "-"
     following = format_time(datetime.fromisoformat(row["next"])) if row["next"] else "never"
-    return row["agent"], row["every"], following, last
+    every = f"{row['every']}, now {row['slowedTo']}: nothing to report" if row["slowedTo"] else row["every"]
+    return row["agent"], every, following, last
 
 
 async def _list_heartbeats(home: Home) -> list[dict[str, Any]]:
@@ -287,6 +307,7 @@ async def _list_heartbeats(home: Home) -> list[dict[str, Any]]:
                 {
                     "agent": agent,
                     "every": format_duration(settings.every) if settings.enabled else "off",
+                    "slowedTo": format_duration(now) if (now := heartbeats.interval(agent)) > settings.every else None,
                     "next": due.isoformat(timespec="minutes") if due else None,
                     "last": f"{last.at.isoformat(timespec='minutes')} {last.outcome}" if last else None,
                 }

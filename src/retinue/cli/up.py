@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -44,6 +46,8 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     home = load_home(invocation.home)
     settings = home.config.gateway
     in_terminal = ask_is_possible() and not invocation.as_json
+    if in_terminal:
+        _say_how_to_call(invocation)
     task = None
     if settings.mode == "local":
         is_new = _ensure_workspace(invocation, home, agent_id)
@@ -59,6 +63,15 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     question = read_piped().strip() or FIRST_QUESTION
     invocation.note(f"> {question}")
     return anyio.run(ask_once, invocation, TurnRequest(question, agent_id, session), ConnectOptions("retinue up"))
+
+
+def _say_how_to_call(invocation: Invocation) -> None:
+    """Say how to call this program if the shell does not find it by its name, which all hints use."""
+    import shutil
+
+    folder = Path(sys.executable).parent
+    if shutil.which("retinue") is None and (folder / "retinue").exists():
+        invocation.note(f"Hints name the command `retinue`. To call it so in this shell: export PATH={folder}:$PATH")
 
 
 def _ensure_workspace(invocation: Invocation, home: Home, agent_id: str | None) -> bool:

@@ -120,6 +120,15 @@ class Limit(Settings):
     """Input and output tokens."""
 
 
+class BackgroundLimit(Settings):
+    """The daily budget for what nobody waits for; null means no limit."""
+
+    usd: float | None = key(2.0, ge=0)
+    """US dollars."""
+    tokens: int | None = key(2_000_000, ge=0)
+    """Input and output tokens."""
+
+
 class BudgetSettings(Settings):
     """Budgets of an agent; its turns are refused when one is spent."""
 
@@ -129,6 +138,8 @@ class BudgetSettings(Settings):
     """From midnight to midnight."""
     per_source: dict[Source, Limit] = key({})
     """From midnight to midnight, for turns of one source: `heartbeat`, `cron`, `hook`, `background`, `chat` …"""
+    background: BackgroundLimit = key(BackgroundLimit)
+    """From midnight to midnight, for heartbeats, jobs, webhooks, `BOOT.md`, and the sub-agents that these start."""
 
 
 class SessionSettings(Settings):

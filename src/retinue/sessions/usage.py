@@ -21,7 +21,7 @@ from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
 from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, read_forward
 from retinue.sessions.jsonl.message_codec import parse_enum
 from retinue.sessions.session import Session
-from retinue.sessions.settings import BudgetSettings, Limit
+from retinue.sessions.settings import BackgroundLimit, BudgetSettings, Limit
 from retinue.storage.files import NotThere, make_private_dir, write_atomic
 
 K = TypeVar("K", bound=Hashable)
@@ -156,11 +156,21 @@ class Spending(Struct, frozen=True):
     today: tuple[UsageRecord, ...]
     session: Usage
     turn: Usage = field(default_factory=Usage)
+    background: Usage | None = None
+    """The usage of background work since midnight; None if the turn is not part of it."""
 
 
-def has_limits(budget: BudgetSettings) -> bool:
-    """Return whether any limit is set; if not, usage need not be counted."""
-    limits = (budget.per_session.usd, budget.per_session.tokens, budget.per_day.usd, budget.per_day.tokens)
+BACKGROUND_SOURCES = frozenset({Source.HEARTBEAT, Source.CRON, Source.HOOK, Source.BOOT, Source.BACKGROUND})
+"""Sources of turns that nobody waits for."""
+BACKGROUND_SPENT = "The daily budget for background work is used up"
+"""The beginning of the message when this budget refuses a turn."""
+
+
+def has_limits(budget: BudgetSettings, *, background: bool) -> bool:
+    """Return whether any limit applies to a turn; if not, usage need not be counted."""
+    limits = [budget.per_session.usd, budget.per_session.tokens, budget.per_day.usd, budget.per_day.tokens]
+    if background:
+        limits += [budget.background.usd, budget.background.tokens]
     return bool(budget.per_source) or any(limit is not None for limit in limits)
 
 
@@ -182,6 +192,11 @@ def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) ->
                 f"The budget for {what} is used up ({spent}). "
                 f"Raise agents.defaults.budget.{name}, or wait until it is available again."
             )
+    if spending.background is not None and (spent := _reached(budget.background, spending.background + spending.turn)):
+        return (
+            f"{BACKGROUND_SPENT} ({spent}). Heartbeats, jobs, webhooks and their sub-agents pause until midnight; "
+            "conversations go on. Raise agents.defaults.budget.background to allow more."
+        )
     return None
 
 
@@ -197,7 +212,7 @@ def since_midnight(records: Iterable[UsageRecord], now: datetime) -> tuple[Usage
     return tuple(record for record in records if record.at >= midnight)
 
 
-def _reached(limit: Limit, usage: Usage) -> str:
+def _reached(limit: Limit | BackgroundLimit, usage: Usage) -> str:
     if limit.usd is not None and usage.cost >= limit.usd:
         return f"${usage.cost:.2f} of ${limit.usd:.2f}"
     if limit.tokens is not None and usage.total >= limit.tokens:

@@ -53,6 +53,8 @@ class HeartbeatSettings(Settings):
     """Whether the reasoning is delivered too."""
     include_system_prompt_section: bool = key(True)
     """Whether the system prompt tells the agent about heartbeats."""
+    slow_down: bool = key(True)
+    """Whether the interval doubles after 12 heartbeats in a row without a report, and again after 24."""
     skip_when_busy: bool = key(True)
     """Whether a heartbeat is skipped while the agent is busy."""
     timeout_seconds: int | None = key(None, ge=1)

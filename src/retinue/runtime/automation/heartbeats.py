@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio
 from msgspec import Struct
@@ -25,23 +25,27 @@ from retinue.automation.heartbeat import (
     is_repeat,
     next_heartbeat,
     read_window,
+    slow_down,
 )
 from retinue.automation.schedule import find_zone
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
+from retinue.core.clock import derived_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import TurnStatus
-from retinue.core.keys import AgentId, SessionKey
+from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT, default_timezone
+from retinue.runtime.agents.workspace import locate_workspace
 from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.on_demand import serve_unwatched
 from retinue.runtime.turns.run_record import find_run
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.runtime.turns.sessions import Sessions
+from retinue.settings import format_duration
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
@@ -50,6 +54,7 @@ MAX_SLEEP_SECONDS = 30.0
 BUSY_SECONDS = 1.0
 MAX_HEARTBEAT_SECONDS = 600
 MAX_CHECKLIST_BYTES = 64 * 1024
+CHECKLIST_FILE = "HEARTBEAT.md"
 FRESH = "heartbeat"
 """Why an isolated heartbeat starts a new session."""
 
@@ -98,9 +103,23 @@ class HeartbeatRunner:
 
     def due(self, agent: AgentId) -> datetime | None:
         """Return when an agent's next heartbeat is due; None if it has none."""
+        last = self.wake_log.last_time(agent) or self._began
+        return next_heartbeat(last, self.interval(agent), self.sessions.home.clock.now())
+
+    def interval(self, agent: AgentId) -> timedelta:
+        """Return the interval of an agent's heartbeats: longer if the last ones had nothing to report."""
         settings = self._settings(agent).heartbeat
-        every = settings.every if settings.enabled else timedelta()
-        return next_heartbeat(self.wake_log.last_time(agent) or self._began, every, self.sessions.home.clock.now())
+        if not settings.enabled or not settings.slow_down:
+            return settings.every if settings.enabled else timedelta()
+        return slow_down(settings.every, self.wake_log.count_quiet(agent, self._checklist_changed(agent)))
+
+    def _checklist_changed(self, agent: AgentId) -> datetime | None:
+        """Return when HEARTBEAT.md was changed: a new list deserves the usual interval."""
+        try:
+            changed = (locate_workspace(self.sessions.home, agent) / CHECKLIST_FILE).stat().st_mtime
+        except OSError:
+            return None
+        return datetime.fromtimestamp(changed, UTC)
 
     async def _run_if_due(self, agent: AgentId) -> float:
         self.wake_log.correct_times()
@@ -117,7 +136,8 @@ class HeartbeatRunner:
     async def run_now(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
         """Run an agent's heartbeat now unless there is a reason to skip it; the outcome is always recorded."""
         plan = self._plan(agent)
-        skip = find_skip(self._situation(plan, wake))
+        before = self.interval(agent)
+        skip = find_skip(await self._situation(plan, wake))
         entry = WakeRecord(agent, self.sessions.home.clock.now(), wake, "failed", "it failed; the log has the details")
         if skip is not None:
             entry = replace(entry, outcome="skipped", detail=skip, skip=skip)
@@ -131,7 +151,23 @@ class HeartbeatRunner:
         finally:
             if entry.skip is not SkipReason.BUSY:
                 self.wake_log.record(entry)
+        self._report_slower(agent, before)
         return entry
+
+    def _report_slower(self, agent: AgentId, before: timedelta) -> None:
+        """Tell the owner once that the heartbeats of an agent have become less frequent."""
+        now = self.interval(agent)
+        if now <= before:
+            return
+        text = (
+            f"The heartbeat had nothing to report for a while, so it now runs every {format_duration(now)} instead of "
+            f"{format_duration(before)}. It returns to its interval when it reports something or HEARTBEAT.md changes; "
+            "`heartbeat.slowDown: false` turns this off."
+        )
+        run = RunId(derived_uuid(f"heartbeat-slower:{agent}:{self.sessions.home.clock.now().isoformat()}"))
+        chat = find_chat(self.sessions, agent)
+        news = Outbound(run, chat.session, "", TurnStatus.OK, text)
+        notify(self.sessions, chat, news, "[Heartbeat]", Source.HEARTBEAT)
 
     async def _ask(self, entry: WakeRecord, plan: _Plan) -> WakeRecord:
         heartbeat, foreign = plan.heartbeat, any(note.foreign for note in plan.notes)
@@ -220,12 +256,18 @@ class HeartbeatRunner:
             case channel:
                 return find_chat(self.sessions, agent, channel, heartbeat.to, heartbeat.account_id)
 
-    def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
+    async def _is_demo(self, plan: _Plan) -> bool:
+        access = self.sessions.agent(plan.agent).access
+        named = plan.heartbeat.model
+        choice = await access.choose(access.resolve(named) if named else None)
+        return choice is not None and access.info(choice.ref).is_demo
+
+    async def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
         heartbeat, now = plan.heartbeat, self.sessions.home.clock.now()
         hours = heartbeat.active_hours
         zone = default_timezone(self.sessions.home) if hours.timezone in ("user", "local") else hours.timezone
         last = self.wake_log.last_run(plan.agent)
-        spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
+        spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).refuse_spending(Source.HEARTBEAT)
         return HeartbeatSituation(
             local=now.astimezone(find_zone(zone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
@@ -237,6 +279,7 @@ class HeartbeatRunner:
             has_news=bool(plan.notes),
             since_last=now - last.at if last else None,
             has_route=not plan.no_route,
+            is_demo=await self._is_demo(plan),
         )
 
     def _settings(self, agent: AgentId) -> AgentSettings:
@@ -244,7 +287,7 @@ class HeartbeatRunner:
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
-            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MAX_CHECKLIST_BYTES)
+            found = self.sessions.agent(agent).workspace.root.read(CHECKLIST_FILE, max_bytes=MAX_CHECKLIST_BYTES)
             return found.data.decode("utf-8", "replace")
         except NotThere:
             return None

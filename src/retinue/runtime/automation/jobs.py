@@ -32,6 +32,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
+from retinue.sessions.usage import BACKGROUND_SPENT
 from retinue.storage.database import Database
 from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.cron import Listed
@@ -194,6 +195,8 @@ class Announcer(Struct, frozen=True):
     sessions: Sessions
 
     async def deliver(self, job: Job, answer: Outbound) -> None:
+        if (answer.error or "").startswith(BACKGROUND_SPENT):
+            return  # The owner is told once a day, and not by every job.
         if job.delivery.mode is DeliveryMode.WEBHOOK:
             await self._report(job, answer)
             return

@@ -40,6 +40,7 @@ from retinue.runtime.channels.send import OwnerChat, find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
+from retinue.sessions.usage import BACKGROUND_SPENT
 from retinue.toolkit.processes.environment import base_environment
 
 log = logging.getLogger(__name__)
@@ -210,5 +211,6 @@ class WebhookReceiver(Struct, frozen=True):
         if chat == OwnerChat(session):
             return
         self.sessions.services.inbox.delivered(answer.run)
-        if chat is not None and not answer.silent:
+        is_spent = (answer.error or "").startswith(BACKGROUND_SPENT)  # which the owner is told once a day
+        if chat is not None and not answer.silent and not is_spent:
             notify(self.sessions, chat, answer, "[Webhook]", Source.HOOK)

@@ -79,6 +79,8 @@ class ContextWindow(Struct, frozen=True):
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
+        if self.turn.plan.info.is_demo:  # it reads only the last messages, and its summaries would be worthless
+            return self._request(assembled.messages)
         used = assembled.estimated_tokens
         due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
         if due and self._may_write_notes():
@@ -118,6 +120,8 @@ class ContextWindow(Struct, frozen=True):
 
     def _may_write_notes(self) -> bool:
         agent, key = self.turn.agent, self.turn.key
+        if self.turn.plan.info.is_demo:
+            return False
         return may_write_notes(agent.workspace, key, owned_by(agent.store.peek(key)))
 
     async def compact(self, focus: str = "", *, force: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import takewhile
 
@@ -17,9 +17,10 @@ from retinue.config.sections.tools import LoopDetection
 from retinue.context.compaction import room_for_history
 from retinue.context.measure import estimate
 from retinue.context.settings import CompactionSettings
-from retinue.core.envelope import Source
-from retinue.core.events import Emit, Notice
-from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.clock import derived_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.events import Emit, Notice, TurnStatus
+from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Message, Usage, UserMessage
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.debounce import DebounceRules
@@ -40,7 +41,17 @@ from retinue.runtime.turns.plan import TurnPlan, local_time
 from retinue.runtime.turns.run_record import TranscriptLedger
 from retinue.runtime.turns.user_message import as_message
 from retinue.sessions.session import SPAWNED_BY
-from retinue.sessions.usage import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
+from retinue.sessions.usage import (
+    BACKGROUND_SOURCES,
+    BACKGROUND_SPENT,
+    Spending,
+    UsageRecord,
+    find_exceeded,
+    find_subagent_exceeded,
+    has_limits,
+    since_midnight,
+    sum_usage,
+)
 from retinue.tools.tool import ToolContext
 
 POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
@@ -154,6 +165,8 @@ def make_loop_parts(
     )
 
 
+BACKGROUND_SESSIONS = frozenset({SessionKind.CRON, SessionKind.HEARTBEAT, SessionKind.HOOK, SessionKind.BOOT})
+"""Sessions that no person reads along with."""
 Overdrawn = Callable[[Usage], str | None]
 """Returns why a turn must end after this usage; None if it may continue."""
 
@@ -170,10 +183,53 @@ def watch_spending(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     return _judge(parts, key, source)
 
 
+def report_spending(parts: Agent, key: SessionKey, refusal: str) -> None:
+    """Tell the owner in the main session that background work pauses; once a day, since the date determines the run."""
+    if not refusal.startswith(BACKGROUND_SPENT):
+        return
+    main = SessionKey.main(key.agent)
+    run = RunId(derived_uuid(f"budget:{key.agent}:{local_time(parts):%Y-%m-%d}"))
+    inbound = Inbound("[Budget]", main, owner=False, channel=Source.OTHER.value, source=Source.OTHER)
+    parts.services.inbox.post(inbound, Outbound(run, main, "", TurnStatus.OK, refusal))
+
+
+def _is_background(parts: Agent, key: SessionKey, source: Source) -> bool:
+    """Return whether nobody waits for a turn; that of a sub-agent is part of what started it."""
+    return source in BACKGROUND_SOURCES or (source is Source.SUBAGENT and _root_kind(parts, key) in BACKGROUND_SESSIONS)
+
+
+def _root_kind(parts: Agent, key: SessionKey) -> SessionKind:
+    """Return the kind of the session from which a sub-agent's chain of parents begins."""
+    while key.kind is SessionKind.SUBAGENT:
+        session = parts.store.peek(key) if key.agent == parts.workspace.id else None
+        parent = session.setting(SPAWNED_BY) if session else None
+        if parent is None:
+            break
+        key = SessionKey.parse(parent)
+    return key.kind
+
+
+def _sum_background(parts: Agent, today: Iterable[UsageRecord]) -> Usage:
+    """Return the usage of background work, with that of the sub-agents it started."""
+    kinds: dict[str, bool] = {}
+
+    def counts(record: UsageRecord) -> bool:
+        if record.session not in kinds:
+            kinds[record.session] = _is_background(parts, SessionKey.parse(record.session), record.source)
+        return kinds[record.session]
+
+    return sum_usage(
+        record
+        for record in today
+        if record.source in BACKGROUND_SOURCES or (record.source is Source.SUBAGENT and counts(record))
+    )
+
+
 def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     """Return a check of the usage from now on; the earlier cost is counted once, here."""
     settings = parts.workspace.settings
-    limited = has_limits(settings.budget)
+    background = _is_background(parts, key, source)
+    limited = has_limits(settings.budget, background=background)
     is_child = key.kind is SessionKind.SUBAGENT
     if not limited and not is_child:
         return lambda used: None
@@ -181,7 +237,8 @@ def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     before = Spending((), session.usage if session else Usage())
     if limited:
         now = local_time(parts)
-        before = replace(before, today=since_midnight(parts.store.usage(since=now - timedelta(days=1)), now))
+        today = since_midnight(parts.store.usage(since=now - timedelta(days=1)), now)
+        before = replace(before, today=today, background=_sum_background(parts, today) if background else None)
 
     def judge(used: Usage) -> str | None:
         own = find_subagent_exceeded(settings.subagents.budget, before.session + used) if is_child else None

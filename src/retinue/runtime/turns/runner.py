@@ -44,6 +44,7 @@ from retinue.runtime.turns.loop_setup import (
     find_refusal,
     make_loop_parts,
     read_rules,
+    report_spending,
     watch_spending,
 )
 from retinue.runtime.turns.permissions import SkillCommandText, permissions_of, run_past_model
@@ -144,7 +145,7 @@ class SessionRunner:
             if not take_results(transcript, inbound, run) and goes_on(inbound):
                 return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
             close_interrupted_turn(transcript, CUT_SHORT)
-            spent = self.exceeded(inbound.source)
+            spent = self.refuse_spending(inbound.source)
             if spent is not None:
                 return self._unanswered(inbound, run, spent, transcript)
             inbound = await self._announce_message(inbound)
@@ -175,9 +176,12 @@ class SessionRunner:
             return ()
         return await self.parts.shared.memories.recall(self.parts.workspace, self.key, inbound.text)
 
-    def exceeded(self, source: Source) -> str | None:
-        """Return why a turn must not start because the budget is used up."""
-        return find_refusal(self.parts, self.key, source)
+    def refuse_spending(self, source: Source) -> str | None:
+        """Return why a turn must not start because the budget is used up; the owner is told once a day."""
+        refusal = find_refusal(self.parts, self.key, source)
+        if refusal is not None:
+            report_spending(self.parts, self.key, refusal)
+        return refusal
 
     async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask | None) -> Outbound:
         """Finish a turn that another process began and did not end."""
