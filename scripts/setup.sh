@@ -24,7 +24,7 @@ install() {
 }
 case $purpose in
 run)
-    echo "Installing Retinue and what it needs to run into $VENV (about 200 MB) …"
+    echo "Installing Retinue and what it needs to run into $VENV (about 300 MB) …"
     install -e '.[local]'
     echo "The command is $VENV/bin/retinue. To call it as \`retinue\`: source $VENV/bin/activate"
     ;;

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,14 +18,20 @@ from retinue.cli.common import Group, Invocation, keep_logs
 from retinue.cli.terminal import echo
 from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
     "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
     "setup": ("retinue.cli.setup:setup", "Choose a model, name yourself and the agent, and do a first thing together."),
     "chat": ("retinue.cli.chat:chat", "Chat with an agent in the terminal."),
     "agent": ("retinue.cli.agent:agent", "Send one message to an agent and print the answer."),
+    "demo": ("retinue.cli.demo:demo", "Play a recorded minute of what Retinue does with a capable model."),
+    "why": ("retinue.cli.support:why", "Explain a turn: what was read, recalled, asked and spent, and the cache."),
     "gateway": ("retinue.cli.gateway:gateway", "Run the gateway server; manage tokens and devices."),
     "status": ("retinue.cli.status:status", "Show the state of the gateway, agents, queue and jobs."),
     "doctor": ("retinue.cli.status:doctor", "Check the installation and report problems with their fixes."),
+    "report": ("retinue.cli.support:report", "Write a support bundle without secrets."),
     "logs": ("retinue.cli.logs:logs", "Show log records."),
     "agents": ("retinue.cli.agents:agents", "List agents and bindings; explain how a message is routed."),
     "init": ("retinue.cli.workspace:init", "Create the home folder and the default agent's workspace."),
@@ -49,6 +55,7 @@ COMMANDS = {
     "sandbox": ("retinue.cli.tools:sandbox", "Explain, list and prune sandboxes."),
     "approvals": ("retinue.cli.security:approvals", "Approve or deny what agents request; list and edit allow rules."),
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
+    "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
 }
 """Every command with its target and its summary.
 
@@ -83,6 +90,15 @@ class LazyGroup(Group):
             hint = f"Did you mean '{near[0]}'?" if near else "`retinue --help` lists the commands."
             ctx.fail(f"There is no command '{args[0]}'. {hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names without importing the commands."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -263,7 +263,7 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
         "home": str(invocation.home.path),
         "fixed": list(fixed),
         "sandbox": {agent.id: agent.sandbox.level for agent in facts.agents},
-        "findings": [_describe_finding(finding) for finding in findings],
+        "findings": [describe_finding(finding) for finding in findings],
     }
     levels = [f"Sandbox of agent '{agent.id}': level {agent.sandbox.level}." for agent in facts.agents]
     invocation.show(data, lambda: "\n".join([*levels, _format_findings(findings, fixed, problems)]))
@@ -303,7 +303,7 @@ def _is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _describe_finding(finding: Finding) -> dict[str, Any]:
+def describe_finding(finding: Finding) -> dict[str, Any]:
     return {
         "area": finding.area,
         "severity": str(finding.severity),

@@ -177,7 +177,7 @@ class SessionRunner:
         return await self.parts.shared.memories.recall(self.parts.workspace, self.key, inbound.text)
 
     def refuse_spending(self, source: Source) -> str | None:
-        """Return why a turn must not start because the budget is used up; the owner is told once a day."""
+        """Return why a turn must not start because the budget is used up; reports it to the owner once a day."""
         refusal = find_refusal(self.parts, self.key, source)
         if refusal is not None:
             report_spending(self.parts, self.key, refusal)
