@@ -14,6 +14,7 @@ from retinue.context.prompt.inputs import (
     ChatKind,
     ContextFile,
     Delegation,
+    DocsFacts,
     HeartbeatFacts,
     ModelAlias,
     Occasion,
@@ -30,7 +31,6 @@ from retinue.context.prompt.inputs import (
     show_owners,
 )
 from retinue.core.model import ModelInfo, ModelRef
-from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 
 HOME = "/home/ada/.retinue"
 WORKSPACE = f"{HOME}/workspace"
@@ -108,7 +108,7 @@ STABLE = StableInputs(
     skills=SKILLS,
     files=FILES,
     timezone="Europe/Lisbon",
-    docs="/usr/lib/retinue/docs",
+    docs=DocsFacts("/usr/lib/retinue/docs", "/usr/lib/retinue"),
 )
 
 RUNTIME = RuntimeFacts(
@@ -121,9 +121,9 @@ RUNTIME = RuntimeFacts(
     shell="bash",
 )
 
-SESSION = SessionInputs(RUNTIME, ChannelFacts("terminal"), names(TOOLS))
+HEARTBEAT = HeartbeatFacts()
 
-HEARTBEAT = HeartbeatFacts(HEARTBEAT_PROMPT)
+SESSION = SessionInputs(RUNTIME, ChannelFacts("terminal"), names(TOOLS), heartbeat=HEARTBEAT)
 
 NO_TURN = TurnInputs()
 CHECKLIST = TurnInputs(heartbeat_file=ContextFile("HEARTBEAT.md", "- Is the weather warning gone?\n", "HEARTBEAT.md"))
@@ -150,7 +150,7 @@ class Scenario:
 
 
 def _in_session(key: str) -> SessionInputs:
-    return replace(SESSION, runtime=replace(RUNTIME, session=key), channel=None)
+    return replace(SESSION, runtime=replace(RUNTIME, session=key), channel=None, heartbeat=None)
 
 
 def _with_model(info: ModelInfo) -> Scenario:
@@ -199,6 +199,7 @@ SCENARIOS = {
                 voice_hint="Replies to voice notes are read aloud: short sentences, no tables.",
             ),
             occasion=Occasion.GROUP,
+            heartbeat=None,
             context="The crew of the boat. Portuguese or English, as the question comes.",
         ),
     ),
@@ -208,7 +209,6 @@ SCENARIOS = {
         session=replace(
             _in_session("agent:main:subagent:5e0f3c1a"),
             tools=names(SUBAGENT_TOOLS),
-            channel=ChannelFacts("terminal"),
             occasion=Occasion.SUBAGENT,
         ),
         mode=PromptMode.MINIMAL,
@@ -222,26 +222,24 @@ SCENARIOS = {
     ),
     "heartbeat-isolated": Scenario(
         "A wake-up in a session of its own",
-        session=replace(_in_session("agent:main:heartbeat"), channel=ChannelFacts("terminal"), heartbeat=HEARTBEAT),
+        session=replace(_in_session("agent:main:heartbeat"), heartbeat=HEARTBEAT),
         turn=CHECKLIST,
     ),
     "heartbeat-light": Scenario(
         "A wake-up in a session of its own, with HEARTBEAT.md alone",
         stable=replace(STABLE, files=()),
-        session=replace(_in_session("agent:main:heartbeat"), channel=ChannelFacts("terminal"), heartbeat=HEARTBEAT),
+        session=replace(_in_session("agent:main:heartbeat"), heartbeat=HEARTBEAT),
         turn=CHECKLIST,
     ),
     "cron-turn": Scenario(
         "A scheduled run in its own session",
         stable=replace(STABLE, files=AGENT_FILES, silent_replies=True),
-        session=replace(
-            _in_session("agent:main:cron:tide-table:run:7c2d"), channel=ChannelFacts("terminal"), occasion=Occasion.CRON
-        ),
+        session=replace(_in_session("agent:main:cron:tide-table:run:7c2d"), occasion=Occasion.CRON),
     ),
     "boot-turn": Scenario(
         "The run at gateway start",
         stable=replace(STABLE, silent_replies=True),
-        session=replace(_in_session("agent:main:boot"), channel=ChannelFacts("terminal"), occasion=Occasion.BOOT),
+        session=replace(_in_session("agent:main:boot"), occasion=Occasion.BOOT),
         turn=TurnInputs(heartbeat_file=ContextFile("BOOT.md", "- Is the disk full?\n", "BOOT.md")),
     ),
     "sandboxed-agent": Scenario(

@@ -76,7 +76,7 @@ def test_the_first_changed_section_is_blamed() -> None:
 
 
 def test_an_added_or_removed_section_is_blamed() -> None:
-    quiet = replace(STABLE, docs="")
+    quiet = replace(STABLE, docs=None)
     assert diff_reports(report(quiet), report()).moved == CacheMove("documentation", "it was added")
     assert diff_reports(report(), report(quiet)).moved == CacheMove("documentation", "it was removed")
     assert diff_reports(report(), report(quiet)).removed == ("documentation",)

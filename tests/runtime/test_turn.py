@@ -130,9 +130,15 @@ async def test_the_fixed_request_is_small(stage: Stage) -> None:
     sent = stage.server.model_requests[0].json
     # How long the paths of this machine are is not ours to count.
     prompt = sent["messages"][0]["content"]
-    for place, usual in ((BUNDLED, "~/retinue/skills"), (stage.home.path, "~/.retinue"), (docs_folder(), "~/docs")):
+    places = {
+        BUNDLED: "~/retinue/skills",
+        stage.home.path: "~/.retinue",
+        docs_folder(): "~/docs",
+        BUNDLED.parents[1]: "~/retinue",
+    }
+    for place, usual in places.items():
         prompt = prompt.replace(str(place), usual)
-    assert count_tokens(prompt) < 2_400
+    assert count_tokens(prompt) < 2_500
     fixed = count_tokens(prompt) + count_tokens(json.dumps(sent["tools"], separators=(",", ":")))
     assert fixed < 4_500
 

@@ -55,5 +55,7 @@ class ChannelAccount(OpenSettings):
     """Whether the service accepts files."""
     threads: bool = key(True)
     """Whether the service has threads."""
+    voice: bool = key(False)
+    """Whether the service reads answers aloud; the prompt then asks for text that can be spoken."""
     typing: bool = key(False)
     """Whether the service can show a typing indicator."""

@@ -15,6 +15,7 @@ from retinue.config.sections.gateway import (
 )
 from retinue.config.sections.routing import ChannelSettings, CommandsSettings, MessagesSettings
 from retinue.config.sections.tools import ToolsSection
+from retinue.context.settings import DocsSettings
 from retinue.dispatch.settings import Binding
 from retinue.memory.settings import MemorySettings
 from retinue.providers.settings import AuthSettings, ModelsSettings
@@ -56,6 +57,8 @@ class Config(Settings):
     """Plugins: which are enabled and what they may do."""
     channels: dict[str, ChannelSettings] = key({})
     """Channels, by name."""
+    docs: DocsSettings = key(DocsSettings)
+    """Addresses of the documentation and of skills, for the prompt."""
     logging: LoggingSettings = key(LoggingSettings)
     """Logging."""
     diagnostics: DiagnosticsSettings = key(DiagnosticsSettings)

@@ -49,6 +49,15 @@ class MidTurnPrecheck(Settings):
     """Whether history is compacted during a turn that becomes too long, before the provider rejects it."""
 
 
+class DocsSettings(Settings):
+    """Addresses of the documentation and of skills, for the prompt."""
+
+    mirror: str | None = key(None)
+    """Address of a copy of the documentation that others can open."""
+    registry: str | None = key(None)
+    """Address of the registry of skills."""
+
+
 class CompactionSettings(Settings):
     """Compaction: how old history is replaced by a summary."""
 

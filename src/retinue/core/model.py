@@ -151,6 +151,8 @@ class ModelInfo(Struct, frozen=True):
     inputs: frozenset[str] = frozenset({"text"})
     tools: bool = True
     reasoning: bool = False
+    reasoning_tags: bool = False
+    """Whether the model reasons in its text, in `<think>`, and answers in `<final>`."""
     price: Price = field(default_factory=Price)
     is_demo: bool = False
     """Whether it only shows that everything works: it has no tools, writes no notes and runs no background work."""

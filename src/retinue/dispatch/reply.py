@@ -137,9 +137,18 @@ def parse_reply(
 class VisibleEvents:
     """Filters the events of a turn for display; afterwards it contains the reply and the calls that were made."""
 
-    def __init__(self, show: Emit, *, heartbeat: bool = False, ack_max_chars: int = ACK_MAX_CHARS) -> None:
+    def __init__(
+        self,
+        show: Emit,
+        *,
+        heartbeat: bool = False,
+        ack_max_chars: int = ACK_MAX_CHARS,
+        final_only: bool = False,
+    ) -> None:
         self._show = show
-        self._new_stream = partial(VisibleStream, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
+        self._new_stream = partial(
+            VisibleStream, heartbeat=heartbeat, ack_max_chars=ack_max_chars, final_only=final_only
+        )
         self._stream = self._new_stream()
         self.reply = ParsedReply("")
         self.preceding: tuple[str, ...] = ()

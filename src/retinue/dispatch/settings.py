@@ -81,6 +81,9 @@ class Binding(Settings):
     """A comment for people."""
 
 
+VisibleReplies = Literal["automatic", "message_tool"]
+
+
 class GroupChatSettings(Settings):
     """When an agent answers in a group."""
 
@@ -90,6 +93,8 @@ class GroupChatSettings(Settings):
     """Whether the agent answers only when it is mentioned. Default: true."""
     history_limit: int | None = key(None, ge=0)
     """How many messages before the mention the agent sees; 0 disables it. Default: 50."""
+    visible_replies: VisibleReplies | None = key(None)
+    """Whether answers are sent to groups, or only what the agent sends with the `message` tool."""
 
 
 class HumanDelay(Settings):
@@ -110,6 +115,8 @@ class GroupRules(OpenSettings):
     """Whether an agent answers only when it is mentioned in this group."""
     allow_from: list[SenderId] = key([])
     """Senders that may write in this group, besides those of the channel."""
+    system_prompt: str | None = key(None)
+    """Text about this group for the prompt, such as its purpose and its language."""
 
 
 class ChatAccess(Settings):

@@ -197,6 +197,7 @@ def _corrected(info: ModelInfo, settings: ModelSettings) -> ModelInfo:
         max_output=settings.max_tokens or min(info.max_output, window),
         inputs=frozenset(settings.input) if settings.input else info.inputs,
         reasoning=info.reasoning if settings.reasoning is None else settings.reasoning,
+        reasoning_tags=settings.reasoning_tags,
         tools=info.tools if tools is None else tools,
         price=Price(cost.input, cost.output, cost.cache_read, cost.cache_write) if cost else info.price,
     )

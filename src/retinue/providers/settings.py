@@ -47,6 +47,8 @@ class ModelSettings(Settings):
     """The display name."""
     reasoning: bool | None = key(None)
     """Whether the model can reason before it answers."""
+    reasoning_tags: bool = key(False)
+    """Whether the prompt tells the model to reason in `<think>` and to answer in `<final>`, which alone is shown."""
     input: list[Literal["text", "image"]] | None = key(None)
     """The input types of the model."""
     cost: CostSettings | None = key(None)

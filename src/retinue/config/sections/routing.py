@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from retinue.channels.channel import ChannelAccount
-from retinue.dispatch.settings import ChatAccess, GroupChatSettings, InboundSettings, QueueSettings, SenderId
+from retinue.dispatch.settings import (
+    ChatAccess,
+    GroupChatSettings,
+    InboundSettings,
+    QueueSettings,
+    SenderId,
+    VisibleReplies,
+)
 from retinue.settings import Settings, key
 from retinue.structs.declare import UnknownKeys
 
@@ -19,6 +26,8 @@ class MessagesSettings(Settings):
     """Joining messages that arrive in quick succession."""
     group_chat: GroupChatSettings = key(GroupChatSettings)
     """When agents answer in groups."""
+    visible_replies: VisibleReplies = key("automatic")
+    """Whether answers are sent to chats of channels, or only what the agent sends with the `message` tool."""
     message_prefix: str | None = key(None)
     """Prefix of messages from channels, as the agent reads them."""
     response_prefix: str | None = key(None)
@@ -82,6 +91,8 @@ class ChannelSettings(ChatAccess):
     """The account that is used if none is named. Default: the first."""
     history_limit: int | None = key(None, ge=0)
     """How many earlier messages of a group the agent sees; overrides `groupChat`."""
+    reaction_level: Literal["off", "ack", "minimal", "extensive"] = key("minimal")
+    """How freely agents react with emoji: not at all, only as acknowledgement, sparingly, or often."""
     text_chunk_limit: int | None = key(None, ge=1)
     """Maximum length of a message in characters."""
     media_max_mb: float | None = key(None, gt=0)

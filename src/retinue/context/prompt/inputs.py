@@ -112,6 +112,15 @@ class ModelAlias(Struct, frozen=True):
     model: str
 
 
+class DocsFacts(Struct, frozen=True):
+    """Where the documentation is: the local folder, the source, and addresses that others can open."""
+
+    folder: str
+    source: str = ""
+    mirror: str = ""
+    registry: str = ""
+
+
 class Contribution(Struct, frozen=True):
     """Adjustments of the prompt for a model.
 
@@ -140,7 +149,7 @@ class StableInputs(Struct, frozen=True):
     skills: str = ""
     files: tuple[ContextFile, ...] = ()
     timezone: str = ""
-    docs: str = ""
+    docs: DocsFacts | None = None
     workspace_notes: tuple[str, ...] = ()
     workspace_only: bool = False
     workspace_trusted: bool = True
@@ -180,9 +189,9 @@ class ChannelFacts(Struct, frozen=True):
 
 
 class HeartbeatFacts(Struct, frozen=True):
-    """The message of a heartbeat, which the agent must recognise."""
+    """The configured message of a heartbeat, which the agent must recognise; empty if it is the usual one."""
 
-    prompt: str
+    prompt: str = ""
 
 
 class RuntimeFacts(Struct, frozen=True):

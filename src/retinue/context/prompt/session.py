@@ -25,8 +25,10 @@ def _routes(inputs: SessionInputs) -> Iterator[str]:
     elsewhere = [target for tool, target in _TARGETS.items() if tool in inputs.tools]
     if inputs.channel and inputs.channel.message_tool:
         yield "Only `message` reaches people here; a plain reply stays unseen."
-    elif elsewhere:
+    elif elsewhere and inputs.channel:
         yield f"Replies go to this chat; {', '.join(elsewhere)}."
+    elif elsewhere:
+        yield f"Beyond your last message, {', '.join(elsewhere)}."
     if "subagents" in inputs.tools:
         yield "Retell sub-agents' results in your words."
 
@@ -109,18 +111,19 @@ _REACTIONS = {
 
 
 def reactions(inputs: SessionInputs) -> str | None:
-    if inputs.channel is None or inputs.channel.reactions is Reactions.OFF:
+    if inputs.channel is None or inputs.channel.reactions is Reactions.OFF or "message" not in inputs.tools:
         return None
-    return f"## Reactions\nOn {literal(inputs.channel.name)} react with emoji {_REACTIONS[inputs.channel.reactions]}"
+    how = _REACTIONS[inputs.channel.reactions]
+    return f"## Reactions\nOn {literal(inputs.channel.name)} react with emoji (`message`, `react`) {how}"
 
 
 def heartbeats(inputs: SessionInputs) -> str | None:
     if inputs.heartbeat is None:
         return None
+    own = f": {literal(inputs.heartbeat.prompt, 2000)}\n" if inputs.heartbeat.prompt else ". "
     return (
-        "## Heartbeats\n"
-        f"Now and then you are woken by this message: {literal(inputs.heartbeat.prompt, 2000)}\n"
-        "If nothing needs attention reply exactly HEARTBEAT_OK; otherwise report what does, without that word."
+        f"## Heartbeats\nA scheduled message wakes you now and then{own}"
+        "If nothing needs attention reply exactly HEARTBEAT_OK; else report, without that word."
     )
 
 

@@ -189,9 +189,14 @@ def _path_guidance(inputs: StableInputs) -> Iterator[str]:
 
 
 def documentation(inputs: StableInputs) -> str | None:
-    if not inputs.docs:
+    docs = inputs.docs
+    if docs is None:
         return None
-    return f"## Documentation\n{literal(inputs.docs)}: read before explaining Retinue."
+    places = {"Source": docs.source, "Public copy": docs.mirror, "Skills": docs.registry}
+    named = [f"{name}: {literal(place)}." for name, place in places.items() if place]
+    lookup = "`gateway` `schema`" if inputs.has("gateway") else "`retinue config schema KEY`"
+    text = [f"{literal(docs.folder)}: read before explaining Retinue.", *named]
+    return "## Documentation\n" + " ".join([*text, f"State: `retinue status`. Config keys: {lookup}."])
 
 
 _ACCESS = {

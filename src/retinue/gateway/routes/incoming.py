@@ -20,8 +20,9 @@ from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
 from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
+from retinue.runtime.agents.chats import find_account
 from retinue.runtime.automation.webhooks import read_request
-from retinue.runtime.channels.delivery import find_account, max_media_bytes
+from retinue.runtime.channels.delivery import max_media_bytes
 from retinue.runtime.channels.receive import Arrival, receive
 from retinue.security.untrusted_text import literal, sanitise_line
 from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
@@ -108,7 +109,7 @@ class ChannelAnswer(Wire, frozen=True, kw_only=True):
 def admit_bridge(gateway: Gateway, request: Request, scope: Scope) -> Principal:
     """The sender of a request: the account's own token is accepted in addition to those of the gateway."""
     account = request.path_params.get("account", "")
-    found = find_account(gateway.runtime, HTTP, account)
+    found = find_account(gateway.runtime.home.config, HTTP, account)
     given = bearer_token(request.headers.getlist("authorization"))
     address = find_source(request.scope, gateway.auth.settings).address
     if found is not None and gateway.auth.is_secret(given, found[1].token, address):
@@ -121,7 +122,7 @@ def admit_bridge(gateway: Gateway, request: Request, scope: Scope) -> Principal:
 
 async def receive_message(gateway: Gateway, request: Request, body: ChannelMessage) -> ChannelAnswer:
     account: str = request.path_params["account"]
-    found = find_account(gateway.runtime, HTTP, account)
+    found = find_account(gateway.runtime.home.config, HTTP, account)
     if found is None:
         raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
     if body.account not in (None, account):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import secrets
 from collections.abc import Sequence
@@ -15,15 +14,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+import retinue
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
 from retinue.context.prompt.contributions import contribution_for
 from retinue.context.prompt.inputs import (
     ChannelFacts,
-    ChatKind,
     Citations,
     ContextFile,
     Contribution,
     Delegation,
+    DocsFacts,
     HeartbeatFacts,
     ModelAlias,
     Occasion,
@@ -42,8 +42,9 @@ from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
 from retinue.core.people import Person
 from retinue.hooks import HookBus, HookChange
+from retinue.runtime.agents.chats import ChatPlace, describe_chat, group_context
 from retinue.runtime.agents.confinement import describe_sandbox
-from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder
+from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder, stays_in_workspace
 from retinue.runtime.home import Home
 from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import NO_SKILLS, SkillCatalog
@@ -59,6 +60,10 @@ HEARTBEAT_PROMPT = (
 )
 
 
+MAX_DESCRIBED = 256
+"""How many sessions stay described."""
+
+
 class PromptOrder(Struct, frozen=True):
     """The requested prompt: its session, mode, tools and model."""
 
@@ -66,7 +71,8 @@ class PromptOrder(Struct, frozen=True):
     mode: PromptMode = PromptMode.FULL
     tools: tuple[Tool[Any], ...] = ()
     model: ModelInfo | None = None
-    channel: str = "terminal"
+    place: ChatPlace | None = None
+    """The chat of the turn; None if it belongs to no chat."""
     session_id: str = ""
     thinking: str = "off"
     reasoning: str = "off"
@@ -89,24 +95,83 @@ class AgentPrompt(Struct, frozen=True):
     turn: TurnBlock
     files: tuple[InjectedFile, ...]
     catalog: SkillCatalog
+    replies_by_tool: bool = False
+    """Whether only the `message` tool reaches the people of the chat."""
+
+
+class SessionFacts(Struct, frozen=True):
+    """What the prompts of a session say that depends only on the configuration; described once."""
+
+    runtime: RuntimeFacts
+    channel: ChannelFacts | None
+    group: str
+    heartbeat: HeartbeatFacts | None
+    docs: DocsFacts | None
+    owners: OwnerFacts | None
+    aliases: tuple[ModelAlias, ...]
+    notes: tuple[str, ...]
+    timezone: str
+    workspace_only: bool
 
 
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
     catalog = NO_SKILLS if order.person else workspace.skill_catalog(remote=order.is_remote)
-    stable = _stable_inputs(workspace, order, files, catalog)
-    session = _session_inputs(workspace, order)
+    facts = _session_facts(workspace, order)
+    names = workspace.tool_names.get(lambda: frozenset(tool.name for tool in order.tools), order.tools)
+    by_tool = facts.channel is not None and facts.channel.message_tool and "message" in names
+    session = _session_inputs(order, facts, names, by_tool=by_tool)
+    stable = _stable_inputs(workspace, order, facts, files, catalog)
+    if by_tool:
+        stable = replace(stable, silent_replies=False)
     return AgentPrompt(
         build_system_prompt(stable, session, order.mode),
         build_turn_block(_turn_inputs(workspace, order)),
         files,
         catalog,
+        by_tool,
     )
 
 
 def _audience(order: PromptOrder) -> Audience:
     return audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL, person=order.person)
+
+
+def _session_facts(workspace: AgentWorkspace, order: PromptOrder) -> SessionFacts:
+    """Return what depends only on the session and the configuration, described at its first turn."""
+    key = (order.session, order.place)
+    found = workspace.session_facts.get(key)
+    if found is None:
+        if len(workspace.session_facts) >= MAX_DESCRIBED:
+            workspace.session_facts.clear()
+        found = workspace.session_facts[key] = _describe_session(workspace, order.session, order.place)
+    return found
+
+
+def _describe_session(workspace: AgentWorkspace, session: SessionKey, place: ChatPlace | None) -> SessionFacts:
+    home, settings = workspace.home, workspace.settings
+    is_repository = (workspace.root.path / ".git").exists()
+    return SessionFacts(
+        runtime=_describe_machine(workspace, session),
+        channel=describe_chat(home.config, settings, place) if place else None,
+        group=group_context(home.config, place) if place else "",
+        heartbeat=_heartbeat_facts(workspace, session),
+        docs=_describe_docs(home),
+        owners=_owners(home),
+        aliases=tuple(ModelAlias(entry.alias, name) for name, entry in settings.models.items() if entry.alias),
+        notes=("It is a Git repository: commit what should last.",) if is_repository else (),
+        timezone=settings.user_timezone or machine_timezone(home),
+        workspace_only=stays_in_workspace(home, settings),
+    )
+
+
+def _describe_docs(home: Home) -> DocsFacts | None:
+    folder = docs_folder()
+    if folder is None:
+        return None
+    docs = home.config.docs
+    return DocsFacts(str(folder), str(Path(retinue.__file__).parent), docs.mirror or "", docs.registry or "")
 
 
 async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> tuple[InjectedFile, ...]:
@@ -142,7 +207,11 @@ def _audit_change(workspace: AgentWorkspace, session: SessionKey, change: HookCh
 
 
 def _stable_inputs(
-    workspace: AgentWorkspace, order: PromptOrder, files: Sequence[InjectedFile], catalog: SkillCatalog
+    workspace: AgentWorkspace,
+    order: PromptOrder,
+    facts: SessionFacts,
+    files: Sequence[InjectedFile],
+    catalog: SkillCatalog,
 ) -> StableInputs:
     settings, config = workspace.settings, workspace.home.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
@@ -150,19 +219,22 @@ def _stable_inputs(
     return StableInputs(
         workspace=folder,
         sandbox=sandbox,
-        tools=tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in order.tools),
+        tools=workspace.tool_lines.get(lambda: _list_tools(order.tools), order.tools),
         skills=catalog.text if can_read else "",
         files=tuple(
             ContextFile(file.name, _as_said(workspace, file.text), file.name, file.raw_chars, file.truncated)
             for file in files
         ),
         workspace_trusted=workspace.trusted,
-        timezone=settings.user_timezone or machine_timezone(workspace.home),
-        docs=str(docs_folder() or ""),
-        owners=_owners(workspace.home),
+        timezone=facts.timezone,
+        docs=facts.docs,
+        workspace_notes=facts.notes,
+        workspace_only=facts.workspace_only,
+        reasoning_tags=order.model is not None and order.model.reasoning_tags,
+        owners=facts.owners,
         delegation=Delegation(settings.subagents.delegation_mode),
         citations=Citations(config.memory.citations),
-        model_aliases=tuple(ModelAlias(entry.alias, name) for name, entry in settings.models.items() if entry.alias),
+        model_aliases=facts.aliases,
         bootstrap_pending=workspace.trusted and any(file.name == "BOOTSTRAP.md" for file in files),
         warn_truncation=settings.bootstrap_prompt_truncation_warning == "always",
         silent_replies=order.session.kind.is_shared or order.session.kind in _BACKGROUND,
@@ -177,29 +249,35 @@ def _contribution(order: PromptOrder) -> Contribution | None:
     return contribution_for(order.model) if order.model else None
 
 
-def _session_inputs(workspace: AgentWorkspace, order: PromptOrder) -> SessionInputs:
+def _list_tools(tools: tuple[Tool[Any], ...]) -> tuple[ToolLine, ...]:
+    return tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in tools)
+
+
+def _session_inputs(order: PromptOrder, facts: SessionFacts, tools: frozenset[str], *, by_tool: bool) -> SessionInputs:
+    channel = facts.channel
+    if channel is not None and channel.message_tool is not by_tool:
+        channel = replace(channel, message_tool=by_tool)
     return SessionInputs(
-        runtime=_runtime_facts(workspace, order),
-        channel=ChannelFacts(
-            order.session.channel or order.channel,
-            ChatKind.GROUP if order.session.kind.is_shared else ChatKind.DIRECT,
-        ),
-        tools=frozenset(tool.name for tool in order.tools),
+        runtime=_runtime_facts(order, facts.runtime),
+        channel=channel,
+        tools=tools,
         occasion=_occasion(order),
-        heartbeat=_heartbeat_facts(workspace, order.session),
+        context=facts.group,
+        heartbeat=None if order.person else facts.heartbeat,
         contribution=_contribution(order),
     )
 
 
-def _heartbeat_facts(workspace: AgentWorkspace, session: SessionKey) -> HeartbeatFacts | None:
-    """Return the heartbeat instructions, in a session that is only for heartbeats.
+_WITH_HEARTBEATS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, SessionKind.HEARTBEAT})
 
-    In other sessions every turn would pay for them; there the heartbeat message itself is sufficient.
-    """
+
+def _heartbeat_facts(workspace: AgentWorkspace, session: SessionKey) -> HeartbeatFacts | None:
+    """Return the heartbeat instructions, in the private sessions of an agent whose heartbeat is on."""
     heartbeat = workspace.settings.heartbeat
-    if session.kind is not SessionKind.HEARTBEAT or not heartbeat.every or not heartbeat.include_system_prompt_section:
+    is_on = heartbeat.enabled and heartbeat.every and workspace.id in workspace.home.config.agents.beating
+    if not is_on or not heartbeat.include_system_prompt_section or session.kind not in _WITH_HEARTBEATS:
         return None
-    return HeartbeatFacts(heartbeat.prompt or HEARTBEAT_PROMPT)
+    return HeartbeatFacts(heartbeat.prompt or "")
 
 
 def _occasion(order: PromptOrder) -> Occasion | None:
@@ -222,20 +300,25 @@ def _occasion(order: PromptOrder) -> Occasion | None:
             assert_never(order.session.kind)
 
 
-def _runtime_facts(workspace: AgentWorkspace, order: PromptOrder) -> RuntimeFacts:
-    default_model = workspace.settings.model.primary or ""
+def _describe_machine(workspace: AgentWorkspace, session: SessionKey) -> RuntimeFacts:
     return RuntimeFacts(
         agent=workspace.id,
-        session=str(order.session),
-        session_id=order.session_id,
+        session=str(session),
         host=platform.node(),
         repo=str(_find_repository(workspace) or ""),
         os=platform.system(),
         arch=platform.machine(),
         python=platform.python_version(),
-        model=str(order.model.ref) if order.model else default_model,
-        default_model=default_model,
+        default_model=workspace.settings.model.primary or "",
         shell=Path(workspace.home.environment.get("SHELL", "")).name,
+    )
+
+
+def _runtime_facts(order: PromptOrder, machine: RuntimeFacts) -> RuntimeFacts:
+    return replace(
+        machine,
+        session_id=order.session_id,
+        model=str(order.model.ref) if order.model else machine.default_model,
         thinking=order.thinking,
         reasoning=order.reasoning,
     )
@@ -246,7 +329,7 @@ def _find_repository(workspace: AgentWorkspace) -> Path | None:
     if workspace.settings.repo_root:
         return workspace.home.locate(workspace.settings.repo_root)
     folders = workspace.root.path.parents
-    return next((folder for folder in folders if os.path.exists(f"{folder}/.git")), None)  # noqa: PTH110 - in every turn
+    return next((folder for folder in folders if (folder / ".git").exists()), None)
 
 
 def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 
@@ -133,6 +133,10 @@ class AgentWorkspace(Struct, frozen=True):
     """The folders of sandboxed sessions, opened when first used."""
     audited_changes: dict[tuple[str, SessionKey], list[str]] = field(default_factory=dict)
     """The change that each plugin made to a session's files last, so that the audit log records only new ones."""
+    session_facts: dict[object, Any] = field(default_factory=dict)
+    """What prompts say about a session, described at its first turn."""
+    tool_lines: MemoizeLast[Any] = field(default_factory=MemoizeLast)
+    tool_names: MemoizeLast[frozenset[str]] = field(default_factory=MemoizeLast)
     _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
     _catalogs: dict[bool, MemoizeLast[SkillCatalog]] = field(default_factory=dict)
 

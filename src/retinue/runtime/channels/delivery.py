@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from msgspec.structs import replace
 
-from retinue.channels.channel import Channel, ChannelAccount, DeliveryFailed
+from retinue.channels.channel import Channel, DeliveryFailed
 from retinue.channels.http import NAME as HTTP
 from retinue.channels.http import HttpChannel
 from retinue.config.sections.agents import AgentDefaults
@@ -27,6 +27,7 @@ from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
+from retinue.runtime.agents.chats import capabilities_of, find_account
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.routing import reachable
 from retinue.sessions.session import person_of
@@ -60,18 +61,9 @@ TYPING_EVENTS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
 """The indicator starts with the first of these events of a turn."""
 
 
-def find_account(sessions: Sessions, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
-    """Return the settings of an account; None if it is unknown or disabled."""
-    settings = sessions.home.config.channels.get(channel)
-    found = settings.accounts.get(account) if settings else None
-    if settings is None or found is None or not settings.enabled or not found.enabled:
-        return None
-    return settings, found
-
-
 def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | None:
     """Return the channel of an account; None if there is none."""
-    found = find_account(sessions, channel, account)
+    found = find_account(sessions.home.config, channel, account)
     if channel != HTTP or found is None or found[1].webhook_url is None:
         return None
     secret = found[1].webhook_secret
@@ -83,21 +75,10 @@ def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | No
     )
 
 
-def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabilities:
-    """Return what the service of an account can show."""
-    return Capabilities(
-        max_text=channel.text_chunk_limit or Capabilities().max_text,
-        media=account.media,
-        reactions=account.reactions,
-        buttons=account.buttons,
-        threads=account.threads,
-    )
-
-
 def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
     """Return an answer as messages for its chat; empty if it has no text or may not be sent."""
     origin, config = inbound.origin, sessions.home.config
-    found = find_account(sessions, origin.channel, origin.account) if origin else None
+    found = find_account(sessions.home.config, origin.channel, origin.account) if origin else None
     if origin is None or found is None or outbound.silent:
         return ()
     if not may_send(config.session.send_policy, outbound.session, origin.channel, origin.kind):
@@ -342,7 +323,7 @@ class TypingIndicator:
         if not any(account.typing for channel in config.channels.values() for account in channel.accounts.values()):
             return
         origin = self._sessions.services.outbox.chat_of(turn)
-        found = find_account(self._sessions, origin.channel, origin.account) if origin else None
+        found = find_account(self._sessions.home.config, origin.channel, origin.account) if origin else None
         if origin is not None and found is not None and found[1].typing:
             mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
             self._expected[turn] = (origin, mode)

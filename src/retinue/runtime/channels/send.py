@@ -14,13 +14,8 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.dispatch.admission import is_owner
 from retinue.dispatch.router import may_send
-from retinue.runtime.channels.delivery import (
-    attach_media,
-    capabilities_of,
-    find_account,
-    make_outgoing,
-    max_media_bytes,
-)
+from retinue.runtime.agents.chats import capabilities_of, find_account
+from retinue.runtime.channels.delivery import attach_media, make_outgoing, max_media_bytes
 from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.runtime.turns.sessions import Sessions
 from retinue.toolkit.message import Order
@@ -46,7 +41,7 @@ class ChatMessageSender(Struct, frozen=True):
 
     def send(self, order: Order, session: SessionKey) -> str:
         sessions, to = self.sessions, order.to
-        found = find_account(sessions, to.channel, to.account)
+        found = find_account(sessions.home.config, to.channel, to.account)
         if found is None or found[1].webhook_url is None:
             raise UsageError(f"{to.channel}/{to.account} cannot send: it is disabled or has no webhookUrl.")
         target = find_destination(sessions.home.config, to).session

@@ -26,6 +26,7 @@ from retinue.core.messages import Trust
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
+from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.agents.workspace import PROMPT_SENT
@@ -39,6 +40,8 @@ from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 log = logging.getLogger(__name__)
 
 TINY_OUTPUT = 256
+NEW_CHILD = "00000000-0000-0000-0000-000000000000"
+"""The id of a sub-agent that does not exist, in a preview of its prompt."""
 
 
 class TurnPlan(Struct, frozen=True):
@@ -105,6 +108,7 @@ class Planner(Struct, frozen=True):
 
         `inbound` is the message it would answer, if there is one: it may request another model.
         """
+        place = self._place(inbound)
         inbound = inbound or Inbound("", self.key)
         access, workspace = self.parts.access, self.parts.workspace
         session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
@@ -133,6 +137,7 @@ class Planner(Struct, frozen=True):
             PromptMode.MINIMAL if is_child and mode is PromptMode.FULL else mode,
             tools,
             info,
+            place=place,
             session_id=session_id,
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
@@ -153,6 +158,17 @@ class Planner(Struct, frozen=True):
         )
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
+
+    def _place(self, inbound: Inbound | None) -> ChatPlace | None:
+        """Return the chat of a turn. One that wakes by itself belongs to the chat in which the owner wrote last.
+
+        So a heartbeat or the end of a command does not change the prompt of the conversation that it joins.
+        """
+        if inbound is not None and (inbound.origin or inbound.source is Source.CHAT):
+            return place_of(self.key, inbound)
+        if not has_chat(self.key):
+            return None
+        return place_of(self.key, self.parts.services.inbox.last_spoken(self.key) or Inbound("", self.key))
 
     async def _apply_model_hooks(self, choice: ChosenModel | None, message: str, session_id: str) -> ChosenModel | None:
         workspace = str(self.parts.workspace.root.path)
@@ -189,12 +205,34 @@ class Planner(Struct, frozen=True):
         self.parts.home.audit.record("prompt_change", who, details)
         return changed
 
-    async def preview(self, mode: PromptMode = PromptMode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
-        """Return the prompt and the tool schemas that the next turn would send; creates nothing."""
-        plan = await self.plan(self._transcript_if_any(), mode=mode)
+    async def preview(
+        self, mode: PromptMode = PromptMode.FULL, inbound: Inbound | None = None
+    ) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+        """Return the prompt and the tool schemas that the next turn would send; creates nothing.
+
+        The minimal prompt is that of a sub-agent which this session would start.
+        """
+        if mode is PromptMode.MINIMAL and self.key.kind is not SessionKind.SUBAGENT:
+            child = SessionKey.parse(f"agent:{self.key.agent}:subagent:{NEW_CHILD}")
+            return await Planner(self.parts, child).preview(mode, self._first_message_of(child))
+        plan = await self.plan(self._transcript_if_any(), inbound, mode=mode)
         if plan is not None:
             return plan.prompt, plan.specs
-        return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.shared.bus), ()
+        order = PromptOrder(self.key, mode, place=self._place(None))
+        return await build_prompt(self.parts.workspace, order, self.parts.shared.bus), ()
+
+    def _first_message_of(self, child: SessionKey) -> Inbound:
+        """Return a message to a new sub-agent of this session, which inherits the session's model and effort."""
+        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        own = self.parts.workspace.settings.subagents
+        effort = own.thinking or (session.thinking if session else None)
+        return Inbound(
+            "",
+            child,
+            source=Source.SUBAGENT,
+            model=str(session.model) if session and session.model and not own.model else None,
+            thinking=ReasoningEffort(effort) if effort else None,
+        )
 
     async def report(self) -> PromptReport:
         """Return the sizes of what the next turn would send."""

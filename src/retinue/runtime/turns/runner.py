@@ -211,6 +211,7 @@ class SessionRunner:
             turn.emit,
             heartbeat=Source.HEARTBEAT is inbound.source or self.key.kind is SessionKind.HEARTBEAT,
             ack_max_chars=agent.workspace.settings.heartbeat.ack_max_chars,
+            final_only=plan.info.reasoning_tags,
         )
         turn = replace(turn, emit=events.emit, ask=agent.shared.permissions.asking(turn.ask, events.emit))
         settings = agent.workspace.settings
@@ -253,7 +254,7 @@ class SessionRunner:
             to_current=reply.to_current,
             media=reply.media,
             voice=reply.voice,
-            silent=reply.silent,
+            silent=reply.silent or _is_unseen(turn, finished),
             handed=finished.handed,
             preceding=events.preceding,
         )
@@ -407,6 +408,12 @@ class SessionRunner:
         self._prompts = PromptHistory()
         await self.parts.shared.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason, workspace))
         return str(fresh.id)
+
+
+def _is_unseen(turn: TurnContext, finished: TurnFinished) -> bool:
+    """Return whether an answer stays in the session, because the agent sends its messages with the `message` tool."""
+    is_chat = turn.inbound.origin is not None
+    return is_chat and turn.plan.prompt.replies_by_tool and finished.status is TurnStatus.OK
 
 
 def _resumed(run: RunId) -> Noted:
