@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.clock import SystemClock
 from retinue.core.messages import Trust
 from retinue.storage.database import Database
-from retinue.storage.provenance import AgentWrites
+from retinue.storage.provenance import MAX_RECORDED_LINES, AgentWrites
 from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
@@ -104,11 +104,22 @@ async def test_a_request_that_read_nothing_from_outside_records_nothing(
     assert writes.paths() == []
 
 
-async def test_what_is_no_note_is_not_recorded(
-    tools: Toolset, tainted: ToolContext, writes: AgentWrites, workspace: Path
+@pytest.mark.parametrize("path", ["page.txt", "run.py", "data.json", "Makefile", "sub/folder/list.csv"])
+async def test_what_a_tainted_request_writes_to_a_file_of_any_type_is_untrusted_when_read(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, path: str
 ) -> None:
-    await call(tools["write"], tainted, path="script.py", content="print('from the page')")
-    assert writes.paths() == []
+    await call(tools["write"], tainted, path=path, content=f"{FOREIGN}\n")
+    output = await call(tools["read"], plain, path=path)
+    assert output.trust is Trust.UNTRUSTED
+    assert (await call(tools["grep"], plain, pattern="harbour")).trust is Trust.UNTRUSTED
+
+
+async def test_a_large_file_is_untrusted_as_a_whole(tools: Toolset, plain: ToolContext, tainted: ToolContext) -> None:
+    content = "".join(f"line {number}\n" for number in range(MAX_RECORDED_LINES + 1))
+    await call(tools["write"], tainted, path="large.txt", content=content)
+    await call(tools["edit"], plain, path="large.txt", oldText="line 7\n", newText="another\n")
+    output = await call(tools["read"], plain, path="large.txt", limit=5)
+    assert output.trust is Trust.UNTRUSTED
 
 
 async def test_reading_a_foreign_line_taints_and_marks_it(

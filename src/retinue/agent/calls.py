@@ -20,7 +20,15 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.keys import SessionKey
-from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, least_trusted
+from retinue.core.messages import (
+    INVALID_ARGUMENTS,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    is_tainted,
+    least_trusted,
+)
 from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
@@ -88,9 +96,13 @@ class CallEnvironment(Struct, frozen=True):
     hide: Callable[[str], str] = str
     """Removes secrets from tool results before they are recorded, shown or sent to the model."""
 
-    def tainted(self) -> CallEnvironment:
-        """Return the environment for a request that contains untrusted text."""
-        return replace(self, context=replace(self.context, tainted=True))
+    def for_request(self, messages: Sequence[Message]) -> CallEnvironment:
+        """Return the environment for the calls of an answer, the last of these messages.
+
+        Taint is judged by what the model had read when it made the calls, so without their results.
+        """
+        tainted = self.context.tainted or is_tainted(messages)
+        return replace(self, context=replace(self.context, tainted=tainted, request=tuple(messages)))
 
 
 class _Prepared(Struct, frozen=True):

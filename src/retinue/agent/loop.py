@@ -35,7 +35,6 @@ from retinue.core.messages import (
     ToolCall,
     Usage,
     UserMessage,
-    is_tainted,
     said,
 )
 from retinue.core.model import (
@@ -121,9 +120,8 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         usage += answer.usage
         messages.append(answer)
         if answer.calls:
-            # Taint is judged by what the model had read when it made these calls, so without their results.
-            calls = parts.calls.tainted() if is_tainted(messages) else parts.calls
             own, handed = _split_calls(answer.calls, parts.client_tools)
+            calls = parts.calls.for_request(messages)
             results = await run_calls(own, calls, model=answer.model, interrupted_by_message=parts.waiting)
             messages.extend(results)
             if handed:

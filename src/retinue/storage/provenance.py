@@ -1,4 +1,4 @@
-"""Provenance of lines in an agent's notes: hashes of untrusted lines, so that they are recognised when read.
+"""Provenance of lines in an agent's files: hashes of untrusted lines, so that they are recognised when read.
 
 A line is recorded before it is written: a note indexed between the two steps must not count as the agent's own.
 """
@@ -16,6 +16,9 @@ from retinue.core.messages import Trust
 from retinue.storage.database import Database
 
 _MAX_QUERY_LINES = 500
+MAX_RECORDED_LINES = 2_000
+"""A change that adds more lines makes the whole file untrusted."""
+_WHOLE_FILE = bytes(16)
 _IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
@@ -45,6 +48,8 @@ class AgentWrites(Struct, frozen=True):
         hashes = {_hash(line) for line in lines if _has_content(line)}
         if not hashes:
             return
+        if len(hashes) > MAX_RECORDED_LINES:
+            hashes = {_WHOLE_FILE}
         at = self.clock.now().isoformat(timespec="seconds")
         rows = [(self.agent, path, digest, Trust.UNTRUSTED, session, at) for digest in sorted(hashes)]
         with self.database.change() as base:
@@ -64,7 +69,7 @@ class AgentWrites(Struct, frozen=True):
         known = "SELECT 1 FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return Trust.AGENT
-        hashes = [_hash(line) for line in lines if _has_content(line)]
+        hashes = [_WHOLE_FILE, *(_hash(line) for line in lines if _has_content(line))]
         for at in range(0, len(hashes), _MAX_QUERY_LINES):
             some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))

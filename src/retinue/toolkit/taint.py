@@ -1,6 +1,6 @@
 """Tainted requests: model requests that contain untrusted text.
 
-Before such a request acts beyond its own conversation, a person must approve it. Lines that it writes to notes are
+Before such a request acts beyond its own conversation, a person must approve it. Lines that it writes to files are
 recorded, so that they are still untrusted when a later request reads them.
 """
 
@@ -47,21 +47,21 @@ async def require_approval_outside(tool: str, root: Root, path: str, context: To
 
 
 def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
-    """Record the lines that a tainted request is about to add to a note."""
-    if context.tainted and context.writes is not None and _is_note(path):
+    """Record the lines that a tainted request is about to add to a file."""
+    if context.tainted and context.writes is not None:
         added = added_lines(before, after)
         context.writes.record(_recorded_path(context, root, path), added, str(context.session))
 
 
 def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
-    """Record that a note is about to be renamed, whether or not the request is tainted."""
-    if context.writes is not None and _is_note(old):
+    """Record that a file is about to be renamed, whether or not the request is tainted."""
+    if context.writes is not None:
         context.writes.carry(_recorded_path(context, root, old), _recorded_path(context, root, new))
 
 
 def trust_of_text(context: ToolContext, root: Root, path: str, text: str) -> Trust:
     """Return the trust level of a file's text."""
-    if context.writes is None or not _is_note(path):
+    if context.writes is None:
         return Trust.AGENT
     return context.writes.origin(_recorded_path(context, root, path), lines_of(text))
 
@@ -84,7 +84,3 @@ def _recorded_path(context: ToolContext, root: Root, path: str) -> str:
         return path
     place = root.path / path
     return str(place.relative_to(workspace.path) if root is context.root else place)
-
-
-def _is_note(path: str) -> bool:
-    return path.lower().endswith(".md")

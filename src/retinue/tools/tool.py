@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from retinue.core.approval import Ask, deny_unattended
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Image, Text, Trust
+from retinue.core.messages import Image, Message, Text, Trust
 from retinue.core.model import ToolSpec
 from retinue.core.people import Person
 from retinue.storage.files import Root
@@ -59,7 +59,8 @@ class ToolContext(Struct, frozen=True):
     the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
     it is `off`, commands run outside the sandbox. A request is `tainted` if it contains untrusted text; `writes`
     records what such a request writes to files. `whole` is the workspace if `root` is only a folder of it. `person` is
-    the person for whom the call is, if that is not the owner.
+    the person for whom the call is, if that is not the owner. `request` are the messages that the model had read when
+    it made the call, and its answer with the call.
     """
 
     agent: AgentId
@@ -78,6 +79,7 @@ class ToolContext(Struct, frozen=True):
     whole: Root | None = None
     session_id: str = ""
     person: Person | None = None
+    request: Sequence[Message] = ()
     ask: Ask = deny_unattended
     report: Callable[[str], Awaitable[None]] = _no_report
 

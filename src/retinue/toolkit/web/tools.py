@@ -21,6 +21,7 @@ from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
+from retinue.toolkit.web.outflow import HostApprovals, require_if_private
 from retinue.toolkit.web.page_text import Page, read_page
 from retinue.toolkit.web.search_engines import ENGINES, SearchQuery, WebResult
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
@@ -102,6 +103,7 @@ def fetch_tool(
 ) -> Tool[WebFetchArguments]:
     """Make the tool that reads a public web page; tests pass another `policy`."""
     cache: TimedCache[tuple[str, str], _Read] = TimedCache(clock, settings.cache_ttl_minutes * 60)
+    hosts = HostApprovals()
     headers = {"accept": _ACCEPTED, "user-agent": settings.user_agent or _USER_AGENT}
 
     async def load(arguments: WebFetchArguments) -> _Read:
@@ -123,6 +125,7 @@ def fetch_tool(
         return _Read(answer.url, page, answer.truncated)
 
     async def run(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
+        await hosts.require("web_fetch", arguments.url, context)
         read = await cache.get((arguments.url, arguments.extract_mode), lambda: load(arguments))
         room = arguments.max_chars or settings.max_chars
         wrapped = wrap_untrusted(
@@ -212,6 +215,7 @@ def search_tool(
         return engine.parse(answer)[:count]
 
     async def run(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
+        await require_if_private("web_search", arguments.query, context)
         count = arguments.count or settings.max_results
         hits = await cache.get((arguments.query, count), lambda: load(arguments.query, count))
         if not hits:

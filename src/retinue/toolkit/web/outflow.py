@@ -1,0 +1,219 @@
+"""What leaves with a fetch or a search of a request that contains untrusted text, and when a person must approve it.
+
+An address can carry text to whoever owns the host. It is harmless if the owner gave it, if a search found it, or if a
+page of the same site contains it; otherwise the request asks once for each host and session. A query asks if it repeats
+private text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from retinue.core.approval import ApprovalRequest
+from retinue.core.errors import ToolFailed
+from retinue.core.keys import SessionKey
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, Trust, UserMessage
+from retinue.tools.shell.explanation import show_compactly
+from retinue.tools.tool import ToolContext
+from retinue.tools.toolset import unwrap_call
+
+MAX_FREE_FETCHES = 20
+"""How many addresses of one host a turn may fetch without a question."""
+MAX_HOSTS = 10_000
+REPEATED_WORDS = 8
+_QUOTED_CHARS = 160
+_URL_CHARACTER = re.compile(r"[\w\-.~:/?#\[\]@!$&'()*+,;=%]")
+_ENDS_SENTENCE = re.compile(r"[.,;:!?)\]'*]*(?:[\s\"<>`|]|$)")
+_WORD = re.compile(r"\w+")
+_IDENTIFIER = re.compile(r"[\w.+@-]*\d[\w.+@-]*|[\w.+-]+@[\w.-]+")
+_MIN_IDENTIFIER = 6
+
+
+class UrlSource(StrEnum):
+    """Where the address of a request comes from."""
+
+    OWNER = "a message of the conversation gave it"
+    SEARCH = "a search found it"
+    SAME_SITE = "a page of the same site contains it"
+    NAMED = "only untrusted text, a file or a note names it"
+    COMPOSED = "no text of the conversation contains it: the model composed it"
+
+
+_FREE = frozenset({UrlSource.OWNER, UrlSource.SEARCH, UrlSource.SAME_SITE})
+
+
+class HostApprovals:
+    """The hosts that a person approved, for each session, in this process."""
+
+    def __init__(self) -> None:
+        self._approved: dict[tuple[SessionKey, str], None] = {}
+
+    async def require(self, tool: str, url: str, context: ToolContext) -> None:
+        """Ask before a tainted request fetches an address that may carry text away; raise `ToolFailed` if refused."""
+        host = host_of(url)
+        if not context.is_wary or (context.session, host) in self._approved:
+            return
+        source = find_source(url, context.request, for_person=context.person is not None)
+        if source in _FREE and count_fetches(host, context.request) <= MAX_FREE_FETCHES:
+            return
+        because = source.value if source not in _FREE else f"this turn fetched {MAX_FREE_FETCHES} addresses of the host"
+        quoted = next(_quotes(url if source is not UrlSource.COMPOSED else host, context.request), "")
+        request = ApprovalRequest(
+            context.call_id or context.run,
+            tool,
+            f"Send a request to {host}",
+            show_compactly(url),
+            context.agent,
+            context.session,
+            explanation=(
+                f"The conversation contains untrusted text, and the address can carry text away: {because}.",
+                *([f"It comes from: {quoted}"] if quoted else []),
+            ),
+        )
+        answer = await context.ask(request)
+        if not answer.allowed:
+            raise ToolFailed(f"`{tool}` was not run: {answer.because}. ({host} needs approval: {because}.)")
+        self._approved[context.session, host] = None
+        while len(self._approved) > MAX_HOSTS:
+            del self._approved[next(iter(self._approved))]
+
+
+def host_of(url: str) -> str:
+    """Return the host of an address in lower case; empty if it has none."""
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def find_source(url: str, request: Sequence[Message], *, for_person: bool = False) -> UrlSource:
+    """Return the most trusted source of an address among the messages of a request; it must be there byte for byte.
+
+    In the session of a person other than the owner, which holds nothing of the owner's, the person may give addresses.
+    """
+    sources = set(_sources(url, request, for_person=for_person))
+    return next((source for source in UrlSource if source in sources), UrlSource.COMPOSED)
+
+
+def _sources(url: str, request: Sequence[Message], *, for_person: bool) -> Iterator[UrlSource]:
+    calls = _calls_by_id(request)
+    for message in request:
+        match message:
+            case UserMessage():
+                if contains_url(message.text, url):
+                    is_given = for_person or message.trust is not Trust.UNTRUSTED
+                    yield UrlSource.OWNER if is_given else UrlSource.NAMED
+                if contains_url(message.preface, url):
+                    yield UrlSource.NAMED
+            case ToolResult() if contains_url(message.text, url):
+                yield _source_of_result(calls.get(message.call_id), url)
+            case _:
+                pass
+
+
+def _source_of_result(call: ToolCall | None, url: str) -> UrlSource:
+    if call is not None and call.name == "web_search":
+        return UrlSource.SEARCH
+    if call is not None and call.name == "web_fetch" and host_of(str(call.arguments.get("url", ""))) == host_of(url):
+        return UrlSource.SAME_SITE
+    return UrlSource.NAMED
+
+
+def contains_url(text: str, url: str) -> bool:
+    """Return whether a text contains exactly this address, not only as the beginning of a longer one."""
+    at = text.find(url) if url else -1
+    while at >= 0:
+        after = text[at + len(url) : at + len(url) + 8]
+        if not _URL_CHARACTER.match(after) or _ENDS_SENTENCE.match(after):
+            return True
+        at = text.find(url, at + 1)
+    return False
+
+
+def count_fetches(host: str, request: Sequence[Message]) -> int:
+    """Return how many addresses of a host the current turn has requested, including the calls of the last answer."""
+    count = 0
+    for message in reversed(request):
+        if isinstance(message, UserMessage):
+            break
+        if isinstance(message, AssistantMessage):
+            calls = map(unwrap_call, message.calls)
+            count += sum(c.name == "web_fetch" and host_of(str(c.arguments.get("url", ""))) == host for c in calls)
+    return count
+
+
+def _calls_by_id(request: Sequence[Message]) -> dict[str, ToolCall]:
+    return {
+        call.id: unwrap_call(call)
+        for message in request
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+
+
+def _quotes(text: str, request: Sequence[Message]) -> Iterator[str]:
+    """Return the passages of untrusted text that contain a text, the latest first."""
+    for message in reversed(request):
+        if not isinstance(message, AssistantMessage) and message.trust is Trust.UNTRUSTED:
+            at = message.text.find(text) if text else -1
+            if at >= 0:
+                start = max(0, at - _QUOTED_CHARS // 2)
+                yield show_compactly(message.text[start : start + _QUOTED_CHARS]).replace("\n", " ")
+
+
+async def require_if_private(tool: str, query: str, context: ToolContext) -> None:
+    """Ask before a search of a tainted request repeats private text; raise `ToolFailed` if it is refused."""
+    repeated = find_private(query, context.request) if context.is_wary else ""
+    if not repeated:
+        return
+    request = ApprovalRequest(
+        context.call_id or context.run,
+        tool,
+        "Search the web for text from your files",
+        show_compactly(query),
+        context.agent,
+        context.session,
+        explanation=(f"The conversation contains untrusted text, and the query repeats private text: {repeated}",),
+    )
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (The query repeats private text.)")
+
+
+def find_private(query: str, request: Sequence[Message]) -> str:
+    """Return the first part of a query that repeats private text of a request; empty if none does.
+
+    Private are results of tools that are not from outside, and recalled notes. What people wrote in the conversation,
+    and what pages say, may be searched for.
+    """
+    private, known = _split_by_privacy(request)
+    words = _WORD.findall(query.lower())
+    joined = f" {' '.join(_WORD.findall(private.lower()))} "
+    known_words = f" {' '.join(_WORD.findall(known.lower()))} "
+    for at in range(len(words) - REPEATED_WORDS + 1):
+        run = f" {' '.join(words[at : at + REPEATED_WORDS])} "
+        if run in joined and run not in known_words:
+            return run.strip()
+    for found in _IDENTIFIER.findall(query):
+        part = found.strip(".-+@")
+        if len(part) >= _MIN_IDENTIFIER and part.lower() in private.lower() and part.lower() not in known.lower():
+            return part
+    return ""
+
+
+def _split_by_privacy(request: Sequence[Message]) -> tuple[str, str]:
+    """Return the private text of a request, and the text that may be repeated."""
+    private, known = [], []
+    for message in request:
+        match message:
+            case UserMessage():
+                known.append(message.text)
+                private.append(message.preface)
+            case ToolResult():
+                (known if message.trust is Trust.UNTRUSTED else private).append(message.text)
+            case _:
+                pass
+    return "\n".join(private), "\n".join(known)
