@@ -56,7 +56,10 @@ def test_an_address_has_the_source_that_contains_it_byte_for_byte(
 
 def test_a_wrapped_call_counts_as_the_call_inside() -> None:
     call = ToolCall("c1", "tool_call", {"name": "web_search", "arguments": {"query": "shop"}})
-    messages = [AssistantMessage((call,)), ToolResult("c1", "tool_call", (Text(URL),), trust=Trust.UNTRUSTED)]
+    messages: list[Message] = [
+        AssistantMessage((call,)),
+        ToolResult("c1", "tool_call", (Text(URL),), trust=Trust.UNTRUSTED),
+    ]
     assert find_source(URL, messages) is UrlSource.SEARCH
 
 

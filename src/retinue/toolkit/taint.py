@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from retinue.core.approval import ApprovalRequest
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import Trust
@@ -18,6 +20,10 @@ from retinue.storage.provenance import added_lines, lines_of
 from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.tool import ToolContext
 
+_INSTRUCTION_FILES = frozenset(
+    f"{name}.md" for name in ("agents", "soul", "identity", "user", "tools", "heartbeat", "boot", "bootstrap", "memory")
+)
+_INSTRUCTION_FOLDERS = frozenset({"skills", "hooks", "plugins", ".retinue", ".agents"})
 TAINTED_REASON = "the conversation contains untrusted text, which may have suggested it"
 
 
@@ -37,6 +43,37 @@ async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str,
     answer = await context.ask(request)
     if not answer.allowed:
         raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")
+
+
+def is_instruction_file(path: str) -> bool:
+    """Return whether later turns follow a file of the workspace as instructions, or take it for what the owner said."""
+    first, _, rest = path.casefold().partition("/")
+    return first in _INSTRUCTION_FOLDERS if rest else first in _INSTRUCTION_FILES
+
+
+async def approve_instructions(
+    tool: str, root: Root, paths: Iterable[str], change: str, context: ToolContext
+) -> ToolContext:
+    """Ask before a tainted request changes a file with instructions; raise `ToolFailed` if it is refused.
+
+    `change` is shown to the person. The returned context is not tainted after approval: the lines are then the owner's.
+    """
+    named = [path for path in (_recorded_path(context, root, path) for path in paths) if is_instruction_file(path)]
+    if not context.is_wary or not named:
+        return context
+    request = ApprovalRequest(
+        context.call_id or context.run,
+        tool,
+        f"Change {', '.join(named)}, which later conversations follow",
+        show_compactly(change),
+        context.agent,
+        context.session,
+        explanation=(f"Asked because {TAINTED_REASON}.",),
+    )
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")
+    return replace(context, tainted=False)
 
 
 async def require_approval_outside(tool: str, root: Root, path: str, context: ToolContext) -> None:

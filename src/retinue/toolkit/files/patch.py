@@ -32,7 +32,7 @@ from retinue.toolkit.files.paths import locate_writable, storage_errors_explaine
 from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, load_bytes
 from retinue.toolkit.files.text import SourceText, describe_nearest, encode_utf8
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import record_move, record_write, require_approval_outside
+from retinue.toolkit.taint import approve_instructions, record_move, record_write, require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
@@ -236,7 +236,10 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
     changes = parse_patch(arguments.input)
     find = partial(locate_writable, context, workspace_only=workspace_only)
     for change in changes:
-        await require_approval_outside("apply_patch", *find(change.path), context)
+        root, path = find(change.path)
+        await require_approval_outside("apply_patch", root, path, context)
+        moved = [find(change.move_to)[1]] if isinstance(change, UpdateFile) and change.move_to is not None else []
+        context = await approve_instructions("apply_patch", root, [path, *moved], arguments.input, context)
     return await to_thread.run_sync(_apply, context, find, changes)
 
 

@@ -17,7 +17,7 @@ from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarg
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import record_write, require_approval_outside, trust_of_text
+from retinue.toolkit.taint import approve_instructions, record_write, require_approval_outside, trust_of_text
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_READ_BYTES = 64_000_000
@@ -220,6 +220,7 @@ async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOut
     """Create or replace a file."""
     root, relative = locate_writable(context, arguments.path)
     await require_approval_outside("write", root, relative, context)
+    context = await approve_instructions("write", root, [relative], arguments.content, context)
     return await to_thread.run_sync(_write, context, root, relative, arguments.content)
 
 
@@ -245,6 +246,8 @@ async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutpu
     """Replace pieces of a file, all of them or none."""
     root, relative = locate_writable(context, arguments.path)
     await require_approval_outside("edit", root, relative, context)
+    shown = "\n".join(f"- {edit.old_text}\n+ {edit.new_text}" for edit in arguments.edits)
+    context = await approve_instructions("edit", root, [relative], shown, context)
     return await to_thread.run_sync(_edit, context, root, relative, arguments)
 
 

@@ -1,6 +1,6 @@
 """What leaves with a fetch or a search of a request that contains untrusted text, and when a person must approve it.
 
-An address can carry text to whoever owns the host. It is harmless if the owner gave it, if a search found it, or if a
+An address can carry text to the owner of the host. It is harmless if the user gave it, if a search found it, or if a
 page of the same site contains it; otherwise the request asks once for each host and session. A query asks if it repeats
 private text.
 """
@@ -197,8 +197,8 @@ def find_private(query: str, request: Sequence[Message]) -> str:
         run = f" {' '.join(words[at : at + REPEATED_WORDS])} "
         if run in joined and run not in known_words:
             return run.strip()
-    for found in _IDENTIFIER.findall(query):
-        part = found.strip(".-+@")
+    for found in _IDENTIFIER.finditer(query):
+        part = found[0].strip(".-+@")
         if len(part) >= _MIN_IDENTIFIER and part.lower() in private.lower() and part.lower() not in known.lower():
             return part
     return ""
