@@ -39,18 +39,18 @@ class KeyInfo(FieldInfo, frozen=True, kw_only=True):
     """The declaration of a key besides its type."""
 
     reload: Reload = "live"
-    pending: bool = False
+    pending: str = ""
 
 
 @overload
-def key(*, reload: Reload = ..., pending: bool = ..., **limits: Any) -> Any: ...
+def key(*, reload: Reload = ..., pending: str = ..., **limits: Any) -> Any: ...
 @overload
 def key(
     default: type[S],
     *,
     name: str | None = ...,
     reload: Reload = ...,
-    pending: bool = ...,
+    pending: str = ...,
     check: Callable[[Any], object] | None = ...,
     **limits: Any,
 ) -> S: ...
@@ -60,7 +60,7 @@ def key(
     *,
     name: str | None = ...,
     reload: Reload = ...,
-    pending: bool = ...,
+    pending: str = ...,
     check: Callable[[Any], object] | None = ...,
     **limits: Any,
 ) -> T: ...
@@ -69,15 +69,15 @@ def key(
     *,
     name: str | None = None,
     reload: Reload = "live",
-    pending: bool = False,
+    pending: str = "",
     check: Callable[[Any], object] | None = None,
     **limits: Any,
 ) -> Any:
     """Declare a configuration key; its docstring is its documentation.
 
     The default may be the class of a section. `reload` says whether a change takes effect in a running gateway or
-    needs a restart. `pending` marks a key that is accepted, so that existing configurations validate, but has no effect
-    yet. `check` raises `ValueError` for a decoded value that is not valid; `limits` are `ge`, `gt`, `le`, `lt` and
+    needs a restart. `pending` is the reason why a key has no effect yet; it is accepted, so that existing files
+    validate. `check` raises `ValueError` for a decoded value that is not valid; `limits` are `ge`, `gt`, `le`, `lt` and
     `pattern`.
     """
     return KeyInfo(default=default, name=name, reload=reload, pending=pending, check=check, limits=limits)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retinue.cli.main import run
+from retinue.core.keys import AgentId
+from retinue.memory.settings import MemorySearchSettings
+from retinue.runtime.agents.workspace import locate_workspace
+from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
+from retinue.structs.decode import decode
 from tests.config.conftest import Write
 
 
@@ -60,13 +66,13 @@ def test_an_unknown_key_is_a_usage_error_with_the_nearest(retinue: Any) -> None:
 
 def test_validate_lists_errors_warnings_and_pending_keys(retinue: Any, write: Write) -> None:
     assert retinue("validate")[0] == 0
-    home = write("{\n  bogus: 1,\n  commands: { debug: true },\n}")
+    home = write("{\n  bogus: 1,\n  commands: { native: true },\n}")
     code, out, _ = retinue("validate")
     assert code == 0
     assert out.splitlines() == [
         f"warning: {home.config_file}:2: bogus: This key is not known and has no effect.",
         "Accepted, not used yet:",
-        f"  commands.debug ({home.config_file}:3)",
+        f"  commands.native ({home.config_file}:3): no channel with a menu of commands exists yet; type the command",
         f"{home.config_file} is valid.",
     ]
     write("{ gateway: { port: 'x' } }")
@@ -155,3 +161,73 @@ def test_a_skill_in_a_list_that_does_not_exist_is_reported(retinue: Any, write: 
     retinue("path")
     (warning,) = json.loads(retinue("validate", "--json")[1])["warnings"]
     assert warning["message"] == "There is no skill 'wether', so this has no effect. Did you mean weather?"
+
+
+def test_keys_that_are_not_used_yet_are_listed_with_their_reason(retinue: Any, write: Write) -> None:
+    write("{ browser: { enabled: true } }")
+    assert json.loads(retinue("validate", "--json")[1])["pending"] == [
+        {"path": "browser", "reason": "agents have no browser tool yet"}
+    ]
+    assert "accepted, not used yet: agents have no browser tool yet" in retinue("explain", "browser")[1]
+
+
+UNSUPPORTED = """{
+  meta: { lastTouchedVersion: "1" },
+  wizard: { lastRunAt: "x" },
+  session: { store: "/tmp/x" },
+  agents: { list: [{ id: "main", sandbox: { browser: {} } }] },
+  plugins: { entries: { desk: { subagent: { allowedModels: [] } } } },
+}"""
+
+
+def test_a_key_of_openclaw_that_retinue_does_not_have_is_reported_with_the_reason(retinue: Any, write: Write) -> None:
+    write(UNSUPPORTED)
+    found = {row["path"]: row["message"] for row in json.loads(retinue("validate", "--json")[1])["warnings"]}
+    start = "Retinue does not have this key of OpenClaw, so it has no effect: "
+    assert found == {
+        "session.store": f"{start}the index is always beside the transcripts.",
+        "agents.list[0].sandbox.browser": f"{start}agents have no browser tool yet.",
+        "plugins.entries.desk.subagent": f"{start}plugins cannot start sub-agents.",
+    }
+
+
+QUESTIONABLE = """{
+  agents: {
+    defaults: {
+      userTimezone: "Europe/Vena",
+      workspace: " ",
+      memorySearch: { store: { path: "  " } },
+      heartbeat: { activeHours: { start: "08:00", end: "22:00", timezone: "Mars" } },
+    },
+    list: [{ id: "a", default: true }, { id: "b" }, { id: "c", default: true }],
+  },
+  channels: { http: { accounts: { desk: { webhokUrl: "http://127.0.0.1:1/", enabled: true } } } },
+}"""
+
+
+def test_values_that_do_not_mean_what_they_seem_to_are_reported(
+    retinue: Any, write: Write, home: HomePaths, tmp_path: Path
+) -> None:
+    write(QUESTIONABLE)
+    found = {row["path"]: row["message"] for row in json.loads(retinue("validate", "--json")[1])["warnings"]}
+    blank = "This path is blank, so the default is used. Remove the key or name a folder."
+    assert found == {
+        "agents.defaults.userTimezone": "There is no time zone 'Europe/Vena'. Did you mean Europe/Vienna?",
+        "agents.defaults.workspace": blank,
+        "agents.defaults.memorySearch.store.path": blank,
+        "agents.defaults.heartbeat.activeHours.timezone": "There is no time zone 'Mars'. "
+        "Use a name such as Europe/Vienna.",
+        "agents.list[2].default": "agents.list[0].default is true as well, and only that agent is the default.",
+        "channels.http.accounts.desk.webhokUrl": "This key is not known and has no effect. "
+        "Did you mean channels.http.accounts.desk.webhookUrl?",
+    }
+    loaded = load_home(home, environment={"HOME": str(tmp_path)})
+    assert locate_workspace(loaded, AgentId("a")) == home.path / "workspace"
+    assert loaded.config.agents.default_id == "a"
+
+
+def test_the_path_of_a_memory_index_is_relative_to_the_home(tmp_path: Path) -> None:
+    settings = decode(MemorySearchSettings, {"store": {"path": "indexes/{agentId}.sqlite"}})
+    assert settings.index_file(tmp_path, "a") == tmp_path / "indexes" / "a.sqlite"
+    absolute = decode(MemorySearchSettings, {"store": {"path": "/var/x.sqlite"}})
+    assert absolute.index_file(tmp_path, "a") == Path("/var/x.sqlite")

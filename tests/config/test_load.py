@@ -276,10 +276,10 @@ def test_origins(write: Write) -> None:
 
 def test_pending_keys_that_are_set_are_listed(write: Write) -> None:
     loaded = load_config(
-        write("{ wizard: { a: 9 }, commands: { debug: true }, channels: { t: { botToken: 'x' } } }"),
+        write("{ wizard: { a: 9 }, browser: {}, commands: { native: true }, channels: { t: { botToken: 'x' } } }"),
         {},
     )
-    assert loaded.pending == ("wizard", "commands.debug")
+    assert loaded.pending == ("browser", "commands.native")
 
 
 def test_includes_are_merged_and_siblings_win(write: Write) -> None:

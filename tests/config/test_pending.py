@@ -11,7 +11,7 @@ from retinue.config.schema import Config
 
 PACKAGE = Path(retinue.__file__).parent
 
-MOST_PENDING = 38
+MOST_PENDING = 10
 """The number of keys that were pending when this was last changed. Lower it with every key that comes to life."""
 
 READ_DYNAMICALLY = {
@@ -19,6 +19,9 @@ READ_DYNAMICALLY = {
     "agents.list[].identity.creature",
     "agents.list[].identity.vibe",
     "agents.list[].identity.theme",
+    # A property of their section reads them.
+    "agents.defaults.sandbox.workspaceAccess",
+    "agents.list[].sandbox.workspaceAccess",
 }
 
 
@@ -39,6 +42,7 @@ def attributes_read() -> set[str]:
 
 def test_the_number_of_pending_keys_only_shrinks() -> None:
     pending = [key.path for key in leaves() if key.pending]
+    assert all(len(key.pending) > 10 for key in leaves() if key.pending), "each needs a reason"
     assert len(pending) <= MOST_PENDING, "a key was added that changes nothing; use it, or say why here"
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
 from retinue.core.errors import RetinueError
 from retinue.security.secrets import SecretValue
-from retinue.settings import OpenSettings, key
+from retinue.settings import Settings, key
 
 
 class DeliveryFailed(RetinueError):
@@ -36,8 +36,8 @@ class Channel(Protocol):
         ...
 
 
-class ChannelAccount(OpenSettings):
-    """One account of a channel; a channel may have more keys of its own."""
+class ChannelAccount(Settings):
+    """One account of a channel."""
 
     enabled: bool = key(True)
     """Whether the account is enabled."""

@@ -104,11 +104,20 @@ def validate(invocation: Invocation) -> int:
             "valid": not loaded.errors,
             "errors": [_problem(problem) for problem in loaded.errors],
             "warnings": [_problem(problem) for problem in loaded.warnings],
-            "pending": loaded.pending,
+            "pending": [{"path": path, "reason": _pending_reason(path)} for path in loaded.pending],
         },
         lambda: _format_validation(loaded),
     )
     return 1 if loaded.errors else 0
+
+
+def _pending_reason(path: str) -> str:
+    """Return why a key is accepted but not used yet."""
+    from retinue.config.keypath import parse_path
+    from retinue.config.keys import require_key
+    from retinue.config.schema import Config
+
+    return require_key(Config, parse_path(path)).pending
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -126,7 +135,7 @@ def _format_validation(loaded: LoadedConfig) -> str:
     lines += [f"warning: {problem}" for problem in loaded.warnings]
     if loaded.pending:
         lines.append("Accepted, not used yet:")
-        lines += [f"  {key} ({loaded.describe_origin(key)})" for key in loaded.pending]
+        lines += [f"  {key} ({loaded.describe_origin(key)}): {_pending_reason(key)}" for key in loaded.pending]
     if not loaded.errors:
         where = loaded.home.config_file if loaded.source == "file" else "There is no configuration file; the defaults"
         lines.append(f"{where} {'is' if loaded.source == 'file' else 'are'} valid.")
@@ -155,7 +164,7 @@ def _format_explanation(found: Explanation) -> str:
     if found.keys:
         rows.append(("keys", ", ".join(found.keys)))
     if found.pending:
-        rows.append(("note", "accepted, not used yet"))
+        rows.append(("note", f"accepted, not used yet: {found.because}"))
     return f"{found.key}\n{found.documentation}\n\n{table(rows, indent='  ')}".replace("\n\n\n", "\n\n")
 
 

@@ -34,6 +34,8 @@ class Explanation(msgspec.Struct, frozen=True):
     documentation: str
     keys: tuple[str, ...] = ()
     """The keys of a section."""
+    because: str = ""
+    """Why a pending key has no effect yet."""
 
     def as_dict(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self)
@@ -52,9 +54,10 @@ def explain(loaded: LoadedConfig, name: str) -> Explanation:
         allowed=key.shape.allowed,
         default=redact(key.default, path),
         reload=key.reload,
-        pending=key.pending and key.shape.is_leaf,
+        pending=bool(key.pending) and key.shape.is_leaf,
         documentation=key.description,
         keys=tuple(keys_of(key.shape)),
+        because=key.pending if key.shape.is_leaf else "",
     )
 
 
@@ -114,7 +117,7 @@ def _table(keys: Sequence[Key]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for key in keys:
         default = "" if key.default is None else f"`{json.dumps(key.default, ensure_ascii=False)}`"
-        meaning = f"{key.description}{' *Not yet used.*' if key.pending else ''}"
+        meaning = f"{key.description}{f' *Not yet used: {key.pending}.*' if key.pending else ''}"
         cells = (f"`{key.path}`", key.shape.words, "required" if key.is_required else default, key.reload, meaning)
         yield f"| {' | '.join(' '.join(cell.split()).replace('|', _ESCAPED_BAR) for cell in cells)} |"
 
@@ -133,4 +136,4 @@ def _describe_key(section: type[Declared], field: Field) -> dict[str, Any]:
     assert issubclass(section, Settings)
     info = key_of(section, field, "").info
     documentation = documentation_of(section).get(field.attribute, "")
-    return {"description": documentation, "reload": info.reload, "pending": info.pending}
+    return {"description": documentation, "reload": info.reload, "pending": bool(info.pending)}

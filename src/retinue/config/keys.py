@@ -91,6 +91,43 @@ MOVED = {
 """The current names of keys that other versions of OpenClaw use."""
 
 
+UNSUPPORTED = {
+    "agents.defaults.pdfModel": "the model of the agent reads PDF files",
+    "agents.defaults.compaction.provider": "a context engine of a plugin can compact (plugins.slots.contextEngine)",
+    "agents.defaults.compaction.truncateAfterCompaction": "a transcript is never cut",
+    "agents.defaults.memorySearch.store.driver": "the index is always SQLite",
+    "agents.defaults.memorySearch.store.fts": "the index chooses the words of each language itself",
+    "agents.defaults.memorySearch.store.vector.extensionPath": "vectors are searched without an extension",
+    "agents.defaults.sandbox.browser": "agents have no browser tool yet",
+    "commands.debug": "use /config",
+    "commands.mcp": "MCP servers cannot be changed from a chat",
+    "gateway.auth.allowTailscale": "use gateway.auth.trustedProxy",
+    "gateway.controlUi.root": "the page is part of the package",
+    "gateway.tailscale": "publish the port with `tailscale serve`",
+    "meta": "",
+    "plugins.entries.<name>.hooks.allowConversationAccess": "every enabled plugin can read messages",
+    "plugins.entries.<name>.subagent": "plugins cannot start sub-agents",
+    "plugins.slots.browser": "agents have no browser tool yet",
+    "session.store": "the index is always beside the transcripts",
+    "skills.install": "`retinue skills info` shows how to install what is missing; nothing is installed",
+    "tools.exec.host": "agents.defaults.sandbox decides where commands run",
+    "tools.exec.node": "commands run only on this machine",
+    "wizard": "",
+}
+"""Keys of OpenClaw that Retinue does not have, with the reason; empty for data that OpenClaw keeps in the file."""
+
+
+def find_unsupported(path: Sequence[Segment]) -> str | None:
+    """Return why a key of OpenClaw has no effect, empty if nothing is lost; None for any other key."""
+    steps = [step for step in path if isinstance(step, str)]
+    match path:
+        case ("agents", "list", int(), *rest):
+            steps = ["agents", "defaults", *(step for step in rest if isinstance(step, str))]
+        case ("plugins", "entries", str(), *rest):
+            steps = ["plugins", "entries", "<name>", *(step for step in rest if isinstance(step, str))]
+    return UNSUPPORTED.get(".".join(steps))
+
+
 class Key(msgspec.Struct, frozen=True):
     """One key; `field` is None for an entry of a map or list."""
 
@@ -115,7 +152,8 @@ class Key(msgspec.Struct, frozen=True):
         return to_plain(default_of(self.section, self.field.attribute))
 
     @property
-    def pending(self) -> bool:
+    def pending(self) -> str:
+        """Why the key has no effect yet; empty if it has one."""
         return self.info.pending
 
     @property

@@ -65,11 +65,7 @@ class Config(Settings):
     """Diagnostics for other programs."""
     env: EnvSettings = key(EnvSettings)
     """Environment variables of Retinue."""
-    browser: dict[str, Any] = key({}, pending=True)
+    browser: dict[str, Any] = key({}, pending="agents have no browser tool yet")
     """The browser that agents control."""
-    approvals: dict[str, Any] = key({}, pending=True)
+    approvals: dict[str, Any] = key({}, pending="requests are shown wherever the owner is connected")
     """Where approval requests are shown."""
-    meta: dict[str, Any] = key({}, pending=True)
-    """Metadata that OpenClaw writes into the file."""
-    wizard: dict[str, Any] = key({}, pending=True)
-    """State of OpenClaw's setup wizard."""

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from retinue.config.keypath import Step, format_key_path
-from retinue.config.keys import Key, find_key, is_secret, nearest_key, shape_of, step_into, suggest_key
+from retinue.config.keys import (
+    Key,
+    find_key,
+    find_unsupported,
+    is_secret,
+    nearest_key,
+    shape_of,
+    step_into,
+    suggest_key,
+)
 from retinue.config.schema import Config
 from retinue.config.sections.agents import ModelChoice
 from retinue.config.sections.gateway import GatewayTools
@@ -22,6 +31,7 @@ from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.policy import GROUPS
 
 _SHOWN_CHARS = 40
+_ZONE_KEYS = ("userTimezone", "timezone", "tz")
 _TOOL_RULES = (AllowRules, GatewayTools, ToolsSettings)
 _MODEL_SECTIONS = (ModelChoice, ModelsSettings, ProviderSettings, ModelSettings)
 
@@ -37,6 +47,7 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
     problems.extend(_unknown_groups(tree))
     problems.extend(_refused_variables(tree))
     problems.extend(_unusable_models(tree, config))
+    problems.extend(_questionable_values(tree))
     return (None if any(problem.is_fatal for problem in problems) else config), problems
 
 
@@ -66,7 +77,12 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
             continue
         for step, below in _children(node):
             if isinstance(step, str) and step_into(key.shape, step, "") is None:
-                yield _misspelled_model_key(key, node, (*path, step)) or _unknown(below, (*path, step))
+                reason = find_unsupported((*path, step))
+                if reason is None:
+                    yield _misspelled_model_key(key, node, (*path, step)) or _unknown(below, (*path, step))
+                elif reason:
+                    message = f"Retinue does not have this key of OpenClaw, so it has no effect: {reason}."
+                    yield Problem("warning", format_key_path((*path, step)), below.file, below.line, message)
 
 
 def _misspelled_model_key(key: Key, node: Located, path: tuple[Step, ...]) -> Problem | None:
@@ -123,6 +139,41 @@ def _suggest_model(ref: ModelRef | None, text: str, config: Config, aliases: Map
         name for name in models if name.partition("/")[2].lower() == text.lower()
     ]
     return f"Did you mean {near[0]}?" if near else "Write provider/model, as in anthropic/claude-sonnet-5-5."
+
+
+def _questionable_values(tree: Located) -> Iterator[Problem]:
+    """Return problems for time zones that do not exist, blank paths, and several default agents."""
+    defaults = []
+    for path, _, node in known_keys(tree):
+        name, value = path[-1], node.value
+        message = None
+        match path:
+            case ("agents", "list", int(), "default") if value is True:
+                defaults.append(path)
+                if len(defaults) > 1:
+                    message = f"{format_key_path(defaults[0])} is true as well, and only that agent is the default."
+            case _ if name in _ZONE_KEYS and isinstance(value, str):
+                message = _explain_zone(value)
+            case (*_, "workspace") | (*_, "store", "path") if isinstance(value, str) and not value.strip():
+                message = "This path is blank, so the default is used. Remove the key or name a folder."
+        if message is not None:
+            yield Problem("warning", format_key_path(path), node.file, node.line, message)
+
+
+def _explain_zone(name: str) -> str | None:
+    """Return why a text is not a time zone; None if it is one."""
+    from zoneinfo import ZoneInfo, available_timezones
+
+    if name.strip().lower() in ("", "user", "local") or "${" in name:
+        return None
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        zones = {zone.lower(): zone for zone in available_timezones()}
+        near = get_close_matches(name.lower(), zones, n=1)
+        hint = f"Did you mean {zones[near[0]]}?" if near else "Use a name such as Europe/Vienna."
+        return f"There is no time zone '{name}'. {hint}"
+    return None
 
 
 def _unknown_groups(tree: Located) -> Iterator[Problem]:

@@ -65,8 +65,6 @@ class CompactionSettings(Settings):
     """Whether history is compacted automatically."""
     mode: Literal["safeguard", "default"] = key("safeguard")
     """`safeguard` checks each summary and keeps the history if the check fails."""
-    provider: str | None = key(None, pending=True)
-    """A compaction provider of a plugin."""
     model: str | None = key(None)
     """The model for summaries."""
     thinking_level: str = key("low")
@@ -97,8 +95,6 @@ class CompactionSettings(Settings):
     """Headings of AGENTS.md whose sections are repeated after a compaction."""
     post_index_sync: Literal["off", "async", "await"] = key("async")
     """Whether memory is indexed after a compaction; `async` waits briefly for it, `await` until it is done."""
-    truncate_after_compaction: bool = key(False, pending=True)
-    """Whether a new transcript file is started."""
     max_active_transcript_bytes: int | str | None = key(None, check=_check_size)
     """The size of the transcript at which it is compacted."""
     mid_turn_precheck: MidTurnPrecheck = key(MidTurnPrecheck)

@@ -54,28 +54,15 @@ class VectorStore(Settings):
 
     enabled: bool = key(True)
     """Whether vectors are searched."""
-    extension_path: str | None = key(None, pending=True)
-    """A database extension for vectors."""
-
-
-class TextStore(Settings):
-    """Full-text index."""
-
-    tokenizer: Literal["unicode61", "trigram"] = key("unicode61", pending=True)
-    """The tokenizer."""
 
 
 class MemoryStore(Settings):
     """Storage of the index."""
 
-    driver: Literal["sqlite", "postgres"] = key("sqlite", pending=True)
-    """The kind of database."""
     path: str | None = key(None)
-    """The database file. Default: `memory/<agent>.sqlite` in the home."""
+    """The database file, absolute or relative to the home. Default: `memory/<agent>.sqlite` in the home."""
     vector: VectorStore = key(VectorStore)
     """Storage of vectors."""
-    fts: TextStore = key(TextStore)
-    """Full-text index."""
 
 
 class ChunkingSettings(Settings):
@@ -230,8 +217,8 @@ class MemorySearchSettings(Settings):
 
     def index_file(self, home: Path, agent: str) -> Path:
         """The database of an agent's index."""
-        if self.store.path:
-            return Path(self.store.path.replace("{agentId}", agent)).expanduser()
+        if self.store.path and self.store.path.strip():
+            return home / Path(self.store.path.replace("{agentId}", agent)).expanduser()
         return home / "memory" / f"{agent}.sqlite"
 
 

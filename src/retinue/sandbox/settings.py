@@ -105,8 +105,6 @@ class SandboxSettings(Settings):
     """Resource limits of a sandboxed program."""
     docker: DockerSettings = key(DockerSettings)
     """Settings of containers."""
-    browser: dict[str, Any] = key({}, pending=True)
-    """Settings of the browser inside a sandbox."""
     prune: PruneSettings = key(PruneSettings)
     """When unused sandboxes are removed."""
 

@@ -165,8 +165,6 @@ class SessionSettings(Settings):
     """Texts that reset a session like `/new` and `/reset`; a text without a slash must be the whole message."""
     idle_minutes: int | None = key(None, ge=0)
     """Deprecated name of `reset.idleMinutes`."""
-    store: str | None = key(None, pending=True)
-    """Path of the index; a key of OpenClaw."""
     typing_mode: Literal["never", "instant", "thinking", "message"] = key("thinking")
     """When a channel shows a typing indicator: at the start of the turn, the first model output or the first text."""
     typing_interval_seconds: int = key(6, ge=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from retinue.security.secrets import SecretValue
 from retinue.settings import Settings, key
@@ -36,17 +36,6 @@ class SkillsLimits(Settings):
     """Maximum size of a `SKILL.md`, in bytes."""
 
 
-class SkillsInstallSettings(Settings):
-    """How the programs that skills need are installed."""
-
-    prefer_brew: bool = key(True, pending=True)
-    """Whether Homebrew is preferred if a skill offers several ways."""
-    node_manager: Literal["npm", "pnpm", "yarn", "bun"] = key("npm", pending=True)
-    """The program that installs Node packages."""
-    allow_uploaded_archives: bool = key(False, pending=True)
-    """Whether clients may upload skills as archives."""
-
-
 class SkillEntry(Settings):
     """Settings of one skill."""
 
@@ -70,7 +59,5 @@ class SkillsSettings(Settings):
     """Additional sources of skills."""
     limits: SkillsLimits = key(SkillsLimits)
     """Limits for reading skills and listing them in the prompt."""
-    install: SkillsInstallSettings = key(SkillsInstallSettings)
-    """How the programs that skills need are installed."""
     entries: dict[str, SkillEntry] = key({})
     """Settings per skill, under the skill's name (or its `skillKey`)."""

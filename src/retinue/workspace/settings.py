@@ -97,7 +97,7 @@ def workspace_dir(
 
     A relative path is relative to the home, so that it does not depend on the working directory.
     """
-    chosen = configured or (default_configured if is_default else None)
+    chosen = (configured or "").strip() or ((default_configured or "").strip() if is_default else None)
     if chosen:
         return (home.path / Path(chosen).expanduser()).absolute()
     return home.workspace if is_default else home.workspace_of(agent)

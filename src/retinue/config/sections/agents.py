@@ -72,13 +72,6 @@ class ModelChoice(Settings):
         return {"primary": data} if isinstance(data, str) else data
 
 
-class SpecialModel(ModelChoice):
-    """A model for one purpose; a plain text is the model."""
-
-    primary: str | None = key(None, pending=True)
-    """The model, as `provider/model` or alias; a text instead of the object means this key."""
-
-
 class RequestParams(Settings):
     """Parameters of model requests. Those of a model override the defaults; those of an agent override both."""
 
@@ -148,8 +141,6 @@ class AgentDefaults(WorkspaceSettings):
     """The model that answers."""
     image_model: ModelChoice = key(ModelChoice)
     """The model for messages with images, if the usual model does not accept images."""
-    pdf_model: SpecialModel = key(SpecialModel)
-    """The model that reads PDF files."""
     utility_model: ModelChoice = key(ModelChoice)
     """The model for summaries and memory flushes, unless they set their own."""
     models: dict[str, ModelEntry] = key({})
@@ -194,7 +185,7 @@ class AgentDefaults(WorkspaceSettings):
     """Sandbox for commands."""
     human_delay: HumanDelay = key(HumanDelay)
     """Delay between the parts of an answer."""
-    block_streaming_default: Literal["off", "on"] = key("off", pending=True)
+    block_streaming_default: Literal["off", "on"] = key("off", pending="answers are sent to channels as a whole")
     """Whether answers are sent to channels in blocks while they are generated."""
     typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None)
     """When channels show a typing indicator. Default: `session.typingMode`."""

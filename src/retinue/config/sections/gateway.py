@@ -70,8 +70,6 @@ class GatewayAuth(Settings):
     """The password."""
     trusted_proxy: TrustedProxy = key(TrustedProxy)
     """How a proxy passes on the identity of a user."""
-    allow_tailscale: bool = key(False, pending=True)
-    """Whether identities of a tailnet are accepted."""
     rate_limit: RateLimit = key(RateLimit)
     """Rate limit for failed authentication."""
 
@@ -83,8 +81,6 @@ class ControlUi(Settings):
     """Whether it is served."""
     base_path: str = key("/", reload="restart", check=_check_base_path)
     """The path under which it is served, as in `/assistant`; its socket is there too, besides `/ws`."""
-    root: str | None = key(None, pending=True, reload="restart")
-    """Another folder with the files of the page."""
     allowed_origins: list[str] = key([])
     """More origins that may open a connection."""
 
@@ -170,9 +166,7 @@ class GatewaySettings(Settings):
     """Tools that may be called over HTTP."""
     remote: RemoteGateway = key(RemoteGateway)
     """A remote gateway."""
-    tailscale: dict[str, Any] = key({}, pending=True)
-    """How the port is published in a tailnet."""
-    nodes: dict[str, Any] = key({}, pending=True)
+    nodes: dict[str, Any] = key({}, pending="paired devices cannot run commands yet")
     """What paired devices may do."""
 
 
@@ -183,21 +177,10 @@ class PluginHooks(Settings):
     """Whether they may change the prompt."""
     allow_model_override: bool = key(False)
     """Whether they may choose the model."""
-    allow_conversation_access: bool = key(False, pending=True)
-    """Whether they may read messages."""
     timeout_ms: int | None = key(None, ge=1)
     """Time limit of a hook, in milliseconds."""
     timeouts: dict[str, int] = key({})
     """Time limits of single hooks."""
-
-
-class PluginSubagents(Settings):
-    """What a plugin's sub-agents may do."""
-
-    allow_model_override: bool = key(False, pending=True)
-    """Whether they may choose their model."""
-    allowed_models: list[str] = key([], pending=True)
-    """Which models."""
 
 
 class PluginEntry(Settings):
@@ -209,21 +192,17 @@ class PluginEntry(Settings):
     """The plugin's own settings, passed to it unchanged."""
     hooks: PluginHooks = key(PluginHooks)
     """What its hooks may do."""
-    subagent: PluginSubagents = key(PluginSubagents)
-    """What its sub-agents may do."""
 
 
 class PluginSlots(Settings):
     """Plugins for roles that only one plugin can have."""
 
-    memory: str | None = key(None, pending=True, reload="restart")
+    memory: str | None = key(None, pending="plugins cannot provide a memory yet", reload="restart")
     """The memory plugin, or `none`."""
     context_engine: str | None = key(None, reload="restart")
     """The context engine plugin."""
-    sandbox: str | None = key(None, pending=True, reload="restart")
+    sandbox: str | None = key(None, pending="plugins cannot provide a sandbox yet", reload="restart")
     """The sandbox plugin."""
-    browser: str | None = key(None, pending=True, reload="restart")
-    """The browser plugin."""
 
 
 class PluginLoad(Settings):

@@ -38,8 +38,11 @@ class MessagesSettings(Settings):
     """Where that reaction is used."""
     remove_ack_after_reply: bool = key(False)
     """Whether the reaction is removed after the message was answered."""
-    tts: dict[str, Any] = key({}, pending=True)
+    tts: dict[str, Any] = key({}, pending="answers are not spoken yet")
     """Text to speech for answers."""
+
+
+_NO_MENUS = "no channel with a menu of commands exists yet; type the command"
 
 
 class CommandsSettings(Settings):
@@ -55,9 +58,9 @@ class CommandsSettings(Settings):
     """Who may use commands besides the owner, per channel (`*`: every channel). Default: senders listed by name."""
     text: bool = key(True)
     """Whether slash commands work in messages from channels."""
-    native: bool | Literal["auto"] = key("auto", pending=True)
+    native: bool | Literal["auto"] = key("auto", pending=_NO_MENUS)
     """Whether commands are registered with channels that support commands."""
-    native_skills: bool | Literal["auto"] = key("auto", pending=True)
+    native_skills: bool | Literal["auto"] = key("auto", pending=_NO_MENUS)
     """Whether skills are registered too."""
     use_access_groups: bool = key(True)
     """Whether, without `allowFrom`, only senders listed by a channel may use commands, not every accepted sender."""
@@ -67,12 +70,8 @@ class CommandsSettings(Settings):
     """How long to wait for such a command, in milliseconds; after that it continues in the background."""
     config: bool = key(False)
     """Whether the owner can change the configuration from a chat, with `/config set` and `/config unset`."""
-    mcp: bool = key(False, pending=True)
-    """Whether `/mcp` changes MCP servers."""
     plugins: bool = key(False)
     """Whether the owner can switch plugins from a chat, with `/plugins enable` and `/plugins disable`."""
-    debug: bool = key(False, pending=True)
-    """Whether `/debug` changes settings for the running process."""
     restart: bool = key(True)
     """Whether the owner can restart the gateway from a chat with `/restart`."""
 

@@ -39,10 +39,6 @@ class ProviderRules(AllowRules):
 class ExecSection(ExecSettings):
     """Which commands may run, and how."""
 
-    host: Literal["auto", "sandbox", "gateway", "node"] = key("auto", pending=True)
-    """Where commands run."""
-    node: str | None = key(None, pending=True)
-    """The node that runs them."""
     ask_fallback: Literal["deny", "allowlist", "full"] = key("deny")
     """What happens if an approval request is not answered."""
     approval_timeout_ms: int = key(1_800_000, ge=1)
@@ -141,7 +137,7 @@ class ToolsSection(ToolsSettings):
     """Whether agents may send messages to each other."""
     sessions: SessionTools = key(SessionTools)
     """Which sessions the session tools can access."""
-    media: dict[str, Any] = key({}, pending=True)
+    media: dict[str, Any] = key({}, pending="audio is not transcribed yet; pictures go to `imageModel`")
     """Processing of pictures and audio."""
 
     def _check(self) -> None:
