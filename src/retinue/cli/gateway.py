@@ -28,6 +28,12 @@ STATUS_SECONDS = 2.0
 PORT_VARIABLE = "RETINUE_GATEWAY_PORT"
 
 
+LINGERING = (
+    "A user's services stop when the user logs out. To keep it running, also after a restart of the machine:\n"
+    "  loginctl enable-linger"
+)
+
+
 @click.group(cls=Group)
 def gateway() -> None:
     pass
@@ -82,8 +88,16 @@ def run(invocation: Invocation, port: int | None) -> int:
 @pass_invocation
 def start(invocation: Invocation, port: int | None) -> None:
     """Start the gateway in the background if it is not running."""
+    from retinue.gateway.auth.request_source import address_for_others
+
+    home = invocation.load_home()
     facts = start_gateway(invocation.home, port)
-    invocation.show({"pid": facts.pid, "url": facts.url}, f"The gateway runs at {facts.url} (pid {facts.pid}).")
+    elsewhere = address_for_others(home.config.gateway, facts.url)
+    others = f"\nOther devices reach it at {elsewhere}. Let one in: retinue gateway pair" if elsewhere else ""
+    invocation.show(
+        {"pid": facts.pid, "url": facts.url, "networkUrl": elsewhere},
+        f"The gateway runs at {facts.url} (pid {facts.pid}).{others}",
+    )
 
 
 @gateway.command()
@@ -171,7 +185,8 @@ def install(invocation: Invocation, only_print: bool) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())
-    invocation.show(data, f"Wrote {path}. Enable the service with:\n  {switch_on}")
+    lingering = "" if sys.platform == "darwin" else f"\n{LINGERING}"
+    invocation.show(data, f"Wrote {path}. Enable the service with:\n  {switch_on}{lingering}")
 
 
 def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
     from retinue.gateway.auth.pairing import PairingRequest, PairingStore
     from retinue.gateway.auth.tokens import TokenRecord, TokenStore
+    from retinue.runtime.home import Home
     from retinue.storage.database import Database
     from retinue.storage.home_paths import HomePaths
     from retinue.wire.frames import PairingRequested
     from retinue.wire.protocol import Scope
 
+PAIR_FRAGMENT = "pair"
+"""The name of the code in the link of a QR code; browsers do not send this part of an address."""
 SCOPES = ("read", "write", "approve", "pair", "admin")
 
 _SCOPES = click.option(
@@ -92,15 +95,62 @@ def revoke_token(invocation: Invocation, which: str) -> None:
 @_SCOPES
 @pass_invocation
 def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
-    """Print a pairing code that lets one device get its own token. Valid for ten minutes."""
+    """Print a pairing code that lets one device get its own token, and a QR code for a phone. Valid for ten minutes."""
+    from datetime import datetime, timedelta
+
     from retinue.gateway.auth.tokens import CODE_MINUTES
 
     _refuse_agents()
+    home = invocation.load_home()
+    here, elsewhere = _addresses(home)
     code = make_pairing_code(invocation.home, scopes)
-    invocation.show(
-        {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES},
-        f"{code}\nEnter it on the device within {CODE_MINUTES} minutes. It can be used once.",
-    )
+    expires = datetime.now().astimezone() + timedelta(minutes=CODE_MINUTES)
+    link = f"{elsewhere}#{PAIR_FRAGMENT}={code}" if elsewhere else None
+    data = {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES, "expiresAt": expires.isoformat()}
+    data |= {"address": elsewhere or here, "link": link}
+
+    def text() -> str:
+        rows = [
+            ("code", code),
+            ("address", elsewhere or here or "the gateway does not run. Start it: retinue gateway start"),
+            ("allows", ", ".join(scopes)),
+            ("expires", f"{expires:%H:%M}, in {CODE_MINUTES} minutes; it can be used once"),
+        ]
+        if link is None:
+            hint = (
+                "Only this machine can open that address. For a phone: retinue config set gateway.bind lan, then again."
+            )
+            return f"{table(rows)}\n{hint if here else ''}".rstrip()
+        how = "Scan it with the phone's camera, or open the address on the device and enter the code."
+        return f"{table(rows)}\n\n{draw_qr_code(link)}\n{how}"
+
+    invocation.show(data, text, exact=True)
+
+
+def _addresses(home: Home) -> tuple[str | None, str | None]:
+    """Return the page's address on this machine and for other devices; None where there is none."""
+    from retinue.gateway.auth.request_source import address_for_others
+    from retinue.storage.process_locks import find_instance
+
+    instance = find_instance(home.paths)
+    if instance is None or not instance.url:
+        return None, None
+    settings = home.config.gateway
+    path = f"{settings.control_ui.base_path.rstrip('/')}/"
+    elsewhere = address_for_others(settings, instance.url)
+    return f"{instance.url}{path}", f"{elsewhere}{path}" if elsewhere else None
+
+
+def draw_qr_code(text: str) -> str:
+    """Return a QR code in half blocks, two rows of it in a line, for a dark terminal."""
+    import segno
+
+    matrix = [[bool(cell) for cell in row] for row in segno.make(text, error="l").matrix_iter(border=2)]
+    if len(matrix) % 2:
+        matrix.append([False] * len(matrix[0]))
+    blocks = {(False, False): "█", (False, True): "▀", (True, False): "▄", (True, True): " "}
+    pairs = zip(matrix[::2], matrix[1::2], strict=True)
+    return "\n".join("".join(blocks[cell] for cell in zip(*rows, strict=True)) for rows in pairs)
 
 
 @click.group(cls=Group)

@@ -22,6 +22,7 @@ from retinue.core.errors import RetinueError, run_logged
 from retinue.gateway.app import RequestGuard, make_app
 from retinue.gateway.auth.authenticator import Authenticator
 from retinue.gateway.auth.pairing import PairingStore
+from retinue.gateway.auth.request_source import address_for_others
 from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
@@ -197,6 +198,8 @@ async def _serve(
         gateway.state.ready = True
         lock.write(InstanceFacts(os.getpid(), gateway.state.address, gateway.state.started_at.isoformat()))
         log.info("the gateway listens on %s", gateway.state.address)
+        if elsewhere := address_for_others(gateway.auth.settings, gateway.state.address):
+            log.info("other devices reach the gateway at %s", elsewhere)
         tasks.start_soon(_watch, gateway)
         await ending.requested.wait()
         await _drain(gateway, ending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,8 @@ FORWARDED_FOR = "x-forwarded-for"
 MAX_USER_CHARS = 200
 NETWORK_BITS = 64
 """The prefix of an IPv6 address that belongs to one customer, who has all addresses in it."""
+DOCUMENTATION_ADDRESS = "192.0.2.1"
+"""An address that belongs to nobody; a route to it exists wherever there is a network."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 PROC = Path("/proc")
 _PARENT, _LOCAL, _REMOTE, _INODE = 1, 1, 2, 9
@@ -107,6 +110,32 @@ def header_values(scope: Mapping[str, Any], name: str) -> list[str]:
     """All values of a header in an ASGI scope."""
     wanted = name.strip().lower().encode("latin-1", "replace")
     return [value.decode("latin-1") for found, value in scope["headers"] if found == wanted]
+
+
+def find_network_address() -> str | None:
+    """This machine's address in its network: the source address of packets that leave it; None without a network.
+
+    Connecting a UDP socket sends nothing.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((DOCUMENTATION_ADDRESS, 53))
+            own = str(probe.getsockname()[0])
+        except OSError:
+            return None
+    return None if is_loopback(own) else own
+
+
+def address_for_others(settings: GatewaySettings, url: str) -> str | None:
+    """The URL under which other devices reach the gateway at `url`; None if it listens only on this machine."""
+    if settings.bind in ("loopback", "auto"):
+        return None
+    parts = urlsplit(url)
+    here = parts.hostname or ""
+    host = find_network_address() if here == "localhost" or is_loopback(here) else here
+    if host is None:
+        return None
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{parts.port}"
 
 
 def is_allowed_host(hosts: Sequence[str], allowed_origins: Iterable[str]) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from retinue.gateway.methods import agents, approvals, automation, messages, sessions, system
+from retinue.gateway.methods import agents, approvals, automation, messages, sessions, setup, system
 from retinue.gateway.methods.registry import MethodBinding
 from retinue.wire.methods import METHODS
 
-_NOUNS = (system, messages, sessions, agents, approvals, automation)
+_NOUNS = (system, messages, sessions, agents, approvals, automation, setup)
 
 
 @cache

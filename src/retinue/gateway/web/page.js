@@ -5,7 +5,8 @@ import { Composer } from "./composer.js";
 import { DevicePane } from "./devices.js";
 import { Conversation, historyBefore, unfinishedFrom } from "./conversation.js";
 import { byId, make, shorten } from "./dom.js";
-import { SignIn, forgetCredentials, keepCredentials, keptCredentials } from "./sign_in.js";
+import { SignIn, takeCode, forgetCredentials, keepCredentials, keptCredentials } from "./sign_in.js";
+import { SetupCard } from "./setup.js";
 import { Link, LinkLost, Refusal } from "./link.js";
 import { Outbox } from "./outbox.js";
 import { OWN_PREFIX, SessionPane, sessionName } from "./sessions.js";
@@ -25,6 +26,11 @@ class Page {
   #approvals = new Approvals((request, verdict) => this.#decide(request, verdict), (key) => this.#elsewhere(key));
   #devices = new DevicePane((...call) => this.#link.call(...call), () => this.#attempting(() => this.#loadDevices()));
   #outbox = new Outbox(() => this.#link, (sent) => this.#accepted(sent));
+  #setup = new SetupCard(
+    (...call) => this.#answered(() => this.#link.call(...call)),
+    (text) => this.#send(text),
+    () => this.#open(this.#key),
+  );
   #link = null;
   #hello = null;
   #agents = [];
@@ -45,7 +51,9 @@ class Page {
   constructor() {
     byId("new").addEventListener("click", () => this.#begin());
     byId("sign-out").addEventListener("click", () => this.#signOut(""));
-    this.#connect(keptCredentials());
+    const code = takeCode();
+    if (code === null) this.#connect(keptCredentials());
+    else this.#signIn([{ pairingCode: code }], true);
   }
 
   #signIn(attempts, stay) {
@@ -88,6 +96,7 @@ class Page {
     this.#conversation.clear();
     this.#approvals.show([]);
     this.#devices.show({ waiting: [], paired: [] }, { scopes: [] });
+    this.#setup.hide();
     byId("chat-page").hidden = true;
     this.#signInForm.open(problem);
   }
@@ -108,6 +117,7 @@ class Page {
       await this.#resume();
       await this.#loadApprovals();
       await this.#loadDevices();
+      if (this.#may("admin")) await this.#setup.load();
       await this.#outbox.sendAll();
     });
   }
@@ -368,6 +378,15 @@ class Page {
 
   #announce(text) {
     byId("told").textContent = text;
+  }
+
+  /** The result of a call, or null if it was refused, which is shown. */
+  async #answered(act) {
+    let result = null;
+    await this.#attempting(async () => {
+      result = await act();
+    });
+    return result;
   }
 
   /** Call the gateway and show a refusal; a lost connection is shown by the code that reconnects. */

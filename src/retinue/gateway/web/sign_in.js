@@ -24,6 +24,13 @@ export function forgetCredentials() {
   localStorage.removeItem(KEPT);
 }
 
+/** The pairing code in the address that a QR code contains. It is removed from the address, and can be used once. */
+export function takeCode() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("pair");
+  if (code !== null) history.replaceState(null, "", location.pathname + location.search);
+  return code !== null && CODE.test(code) ? code : null;
+}
+
 /** The kinds of credentials that a typed secret may be, the most likely first. */
 export function readSecret(typed) {
   const secret = typed.trim();

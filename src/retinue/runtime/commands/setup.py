@@ -25,7 +25,7 @@ from retinue.providers.base import Credential
 from retinue.providers.detect import KEY_PAGES, Detected, detect_models
 from retinue.providers.local.pull import PULLABLE, PullableModel
 from retinue.providers.settings import ProviderSettings
-from retinue.providers.vendors import canonical_provider, find_vendor
+from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.agents.workspace import open_workspace, seed_agent
 from retinue.runtime.home import Home
@@ -146,6 +146,16 @@ async def view_setup(home: Home, agent: AgentId) -> SetupView:
         model = str(choice.ref) if choice else None
         is_demo = choice is not None and access.info(choice.ref).is_demo
     return SetupView(_steps(home, agent, model), found, model, is_demo)
+
+
+def is_offered(home: Home) -> bool:
+    """Return whether a new user should be guided; who wrote a model into the configuration has set Retinue up."""
+    return not home.config.agents.defaults.model.primary or (home.paths.path / STATE_FILE).exists()
+
+
+def key_providers(likely: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the providers that take keys, the likely ones first."""
+    return tuple(dict.fromkeys((*likely, *(vendor.id for vendor in VENDORS if vendor.variables))))
 
 
 def is_skipped(home: Home, step: StepId) -> bool:
