@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
-from retinue.core.errors import OutsideRoot
+from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.messages import Trust
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
@@ -442,3 +442,59 @@ def test_the_commands_say_who_answered_instead(tmp_path: Path, monkeypatch: pyte
     assert "Words only" not in found.stderr
     status = json.loads(run("status", "--json").stdout)
     assert (status["backend"], status["program"], "was not found" in status["reason"]) == ("builtin", None, True)
+
+
+async def test_a_program_that_hangs_while_it_indexes_is_replaced_at_its_deadline(
+    stand_in: StandIn, base: Path, open_index: OpenIndex, write: WriteNote
+) -> None:
+    write("memory/a.md", "The harbour is closed.")
+    stand_in.tell("collection", HANG)
+    memory = make_memory(stand_in.program, base, open_index(), limits={"timeoutMs": 500})
+    result = await memory.search("harbour", seconds=PATIENCE)
+    assert [hit.path for hit in result.hits] == ["memory/a.md"]
+    assert (result.backend, result.instead_of) == ("builtin", "qmd")
+    assert "did not index the notes within 0.25 s" in (result.reason or "")
+    assert (await memory.status()).backend == "builtin"
+
+
+def test_the_search_command_does_not_wait_for_a_program_that_hangs(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
+    assert CliRunner().invoke(init, []).exit_code == 0
+    stand_in.tell("collection", HANG)
+    qmd = {"command": str(stand_in.program), "limits": {"timeoutMs": 500}, "update": {"commandTimeoutMs": 500}}
+    config = {
+        "memory": {"backend": "qmd", "qmd": qmd},
+        "agents": {"defaults": {"memorySearch": {"query": {"timeoutMs": PATIENCE}}}},
+    }
+    (tmp_path / "home" / "retinue.json").write_text(json.dumps(config))
+    (tmp_path / "home" / "workspace" / "MEMORY.md").write_text("The harbour is closed.\n")
+    found = CliRunner().invoke(memory_command, ["search", "harbour"], catch_exceptions=False)
+    assert found.stdout.startswith("MEMORY.md#L1 ")
+    assert "The built-in index was used instead." in found.stderr
+
+
+@pytest.mark.parametrize(
+    "path", ["qmd/memory-dir-main/a.md", "qmd/memory-dir/a.md", "qmd://memory-dir-main/a.md", "memory/a.md"]
+)
+async def test_a_note_can_be_read_by_the_name_of_its_collection(
+    stand_in: StandIn, base: Path, open_index: OpenIndex, write: WriteNote, path: str
+) -> None:
+    write("memory/a.md", "The harbour is closed.")
+    memory = make_memory(stand_in.program, base, open_index())
+    assert (await memory.read(path)).text == "The harbour is closed."
+
+
+@pytest.mark.parametrize(
+    "path", ["qmd/memory-dir-main/../SOUL.md", "qmd/other-agent/a.md", "qmd/memory-root-main/SOUL.md"]
+)
+async def test_the_name_of_a_collection_opens_nothing_else(
+    stand_in: StandIn, base: Path, open_index: OpenIndex, write: WriteNote, path: str
+) -> None:
+    write("memory/a.md", "The harbour is closed.")
+    write("MEMORY.md", "Notes.")
+    write("SOUL.md", "The soul.")
+    memory = make_memory(stand_in.program, base, open_index())
+    with pytest.raises(StorageError):
+        await memory.read(path)

@@ -224,14 +224,18 @@ def _search(
     invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None
 ) -> SearchResult:
     async def find(room: AgentWorkspace, opened: AnyMemory) -> SearchResult:
+        import anyio
+
         from retinue.memory.search.rules import with_limits
 
-        # A person at a prompt waits for the whole index rather than search half of it.
-        with _Bar(invocation) as bar:
+        # A person at a prompt waits for the whole index rather than search half of it, but not for a hanging program.
+        is_builtin = room.home.config.memory.backend == "builtin"
+        limit = None if is_builtin else room.home.config.memory.qmd.update.command_timeout_ms / 1000
+        with _Bar(invocation) as bar, anyio.move_on_after(limit) as deadline:
             await opened.sync(progress=bar.show)
         rules = with_limits(opened.rules, max_results=most, min_score=min_score)
         seconds = room.settings.memory_search.query.timeout_ms / 1000
-        return await opened.search(query, rules=rules, seconds=seconds, refresh=False)
+        return await opened.search(query, rules=rules, seconds=seconds, refresh=deadline.cancelled_caught)
 
     return _with_memory(invocation, agent, find)
 

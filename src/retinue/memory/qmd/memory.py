@@ -18,6 +18,7 @@ from retinue.memory.backend import SEARCH_SECONDS, Backend, MatchMode, SearchRes
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import MAX_CHARS, Excerpt, Library, NoteListing, NoteProblem, Provenance, written_by_agent
+from retinue.memory.qmd.collections import clean_name
 from retinue.memory.qmd.index import QmdIndex, SearchMode
 from retinue.memory.qmd.program import QmdFailed
 from retinue.memory.qmd.results import make_hits
@@ -38,6 +39,7 @@ RECALL_SECONDS = 1.0
 MAX_FAILURES = 3
 PAUSE_SECONDS = 60.0
 _SPARE = 2
+_COLLECTION_MARKS = ("qmd://", "qmd/")
 _STATE = "state.json"
 _MODES: dict[SearchMode, MatchMode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
 
@@ -239,8 +241,10 @@ class QmdMemory:
         if query.is_empty:
             return ()
         if (refresh and self.is_dirty) or not await self.index.collections():
-            with anyio.move_on_after(limit / 2):
+            with anyio.move_on_after(limit / 2) as deadline:
                 await self.update()
+            if deadline.cancelled_caught and not await self.index.collections():
+                raise QmdFailed(f"QMD did not index the notes within {limit / 2:g} s.")
         most = rules.limits.max_results * _SPARE
         matches = await self.index.search(query, most, max(0.01, end - anyio.current_time()))
         collections = await self.index.collections()
@@ -258,8 +262,22 @@ class QmdMemory:
         )
 
     async def read(self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS) -> Excerpt:
-        """Return lines of a note; raise a `StorageError` if the path is not a note."""
-        return await self.builtin.read(path, start, lines, max_chars=max_chars)
+        """Return lines of a note; raise a `StorageError` if the path is not a note.
+
+        `qmd/<collection>/<path>` and `qmd://<collection>/<path>` name a file by the program's collection.
+        """
+        note = await self._find_note(path)
+        return await self.builtin.read(note, start, lines, max_chars=max_chars)
+
+    async def _find_note(self, path: str) -> str:
+        inside = next((path.removeprefix(mark) for mark in _COLLECTION_MARKS if path.startswith(mark)), None)
+        if inside is None:
+            return path
+        name, _, relative = inside.partition("/")
+        wanted = {name, f"{name}-{clean_name(self.index.agent)}"}
+        named = (collection for collection in await self.index.wanted() if collection.name in wanted)
+        collection = next(named, None)
+        return collection.note(relative) if collection else path
 
     async def status(self) -> QmdStatus:
         """Return the status; this runs the program to get its version."""
