@@ -70,7 +70,7 @@ def test_a_chunk_knows_the_headings_above_it() -> None:
     text = f"# Trip\n\n## Day one\n{body}\n### Evening\n{body}\n## Day two\n{body}"
     chunks = chunk_text(text, tokens=40, overlap=0)
     lines = text.split("\n")
-    evening = lines.index("### Evening") + 3
+    evening = lines.index("### Evening") + 6
     second = lines.index("## Day two") + 3
     by_line = {line: chunk for chunk in chunks for line in range(chunk.start_line, chunk.end_line + 1)}
     assert by_line[evening].headings == ("Trip", "Day one", "Evening")

@@ -501,3 +501,49 @@ async def test_notes_are_looked_at_again_only_when_something_may_have_changed(
     assert await found(index, "harbour") == ["memory/a.md#L1"]
     index.mark_dirty()
     assert len(await found(index, "harbour")) == 2
+
+
+@pytest.mark.parametrize("at", [3, 157, 420, 800, 1196])
+@pytest.mark.parametrize("edit", ["longer", "shorter", "inserted", "removed"])
+async def test_a_changed_line_embeds_only_the_chunks_near_it(
+    open_index: OpenIndex, write: WriteNote, at: int, edit: str
+) -> None:
+    lines = [f"Entry {number}: we spoke about topic {number * 7919 % 1009} and agreed." for number in range(1200)]
+    write("memory/log.md", "\n".join(lines))
+    embedder = Counting()
+    index = open_index(embedders=[embedder], chunking=ChunkingSettings())
+    await index.sync()
+    whole = len(embedder.texts)
+    assert whole > 40
+    embedder.texts.clear()
+    match edit:
+        case "longer":
+            lines[at] += " Later it was changed, at some length, and nobody remembers why that was."
+        case "shorter":
+            lines[at] = "Nothing."
+        case "inserted":
+            lines.insert(at, "A line between the others.")
+        case "removed":
+            del lines[at]
+    write("memory/log.md", "\n".join(lines))
+    await index.sync()
+    assert 1 <= len(embedder.texts) <= 6, f"{len(embedder.texts)} of {whole} chunks"
+
+
+async def test_identical_texts_do_not_fill_the_result(open_index: OpenIndex, write: WriteNote) -> None:
+    for number in range(8):
+        write(f"memory/copy{number}.md", "The boiler code is 4711.\n")
+    write("memory/heating.md", "The boiler was repaired by Ann; she knows its code.\n")
+    write("memory/plumber.md", "Ask the plumber about the boiler and the code of the meter.\n")
+    found = await open_index().search("boiler code", seconds=60)
+    texts = [hit.snippet.strip() for hit in found.hits]
+    assert len(texts) == len(set(texts)) == 3
+
+
+async def test_the_same_text_on_several_days_comes_after_other_texts(open_index: OpenIndex, write: WriteNote) -> None:
+    for day in range(1, 9):
+        write(f"memory/2026-03-0{day}.md", "Paid the rent of the flat.\n")
+    write("memory/flat.md", "The rent of the flat is 900 euros.\n")
+    found = await open_index().search("rent flat", seconds=60)
+    assert "memory/flat.md" in [hit.path for hit in found.hits][:2]
+    assert len(found.hits) == 6, "each day is a fact of its own, if there is room"

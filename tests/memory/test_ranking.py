@@ -38,7 +38,7 @@ TODAY = date(2026, 1, 1)
 def candidate(
     number: int,
     score: float,
-    text: str = "word",
+    text: str | None = None,
     *,
     path: str | None = None,
     start: int = 1,
@@ -47,6 +47,7 @@ def candidate(
     source: Source = "memory",
     origin: Trust = Trust.AGENT,
 ) -> ScoredChunk:
+    text = f"word {number}" if text is None else text
     lines = text.split("\n")
     chunk = StoredChunk(
         number, path or f"memory/{number}.md", source, 0, start, start + len(lines) - 1, text, "", 9, origin, None

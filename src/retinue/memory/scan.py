@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from zlib import crc32
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -151,6 +152,8 @@ def chunk_document(document: NoteDocument, corpus: Corpus) -> list[NewChunk]:
 CHARS_PER_TOKEN = 4
 _SPACELESS_EXTRA = 2
 _MIN_WINDOW = 32
+_LEAST_SHARE = 0.5
+"""A window is at least this full, unless it is the last one."""
 
 
 class Chunk(Struct, frozen=True):
@@ -187,26 +190,42 @@ def chunk_text(text: str, *, tokens: int, overlap: int) -> tuple[Chunk, ...]:
     headings = _headings_above(lines)
     return tuple(
         Chunk("\n".join(_joined(run)), run[0].line, run[-1].line, headings[run[0].line - 1])
-        for run in _windows(_pieces(lines, window), window, shared)
+        for run in _windows(list(_pieces(lines, window)), window, shared)
         if any(not piece.text.isspace() and piece.text for piece in run)
     )
 
 
-def _windows(pieces: Iterator[_Piece], window: int, shared: int) -> Iterator[list[_Piece]]:
+def _windows(pieces: Sequence[_Piece], window: int, shared: int) -> Iterator[list[_Piece]]:
+    """Yield windows of pieces. A window ends where its second half has the best boundary, not where it is full.
+
+    Boundaries follow from the text around them, so a changed line moves few of them, and the windows after it stay the
+    same.
+    """
     run: list[_Piece] = []
-    weight = fresh = 0
-    for piece in pieces:
-        if run and weight + piece.weight > window:
-            if fresh:
-                yield run
-            run = _carried(run, min(shared, window - piece.weight))
-            weight = sum(kept.weight for kept in run)
-            fresh = 0
-        run.append(piece)
-        weight += piece.weight
-        fresh += 1
-    if fresh:
+    start = 0
+    while start < len(pieces):
+        weight = sum(piece.weight for piece in run)
+        end, least = start, start + 1
+        while end < len(pieces) and (end == start or weight + pieces[end].weight <= window):
+            weight += pieces[end].weight
+            end += 1
+            if weight < window * _LEAST_SHARE:
+                least = end + 1
+        if end < len(pieces):
+            candidates = range(min(least, end), end + 1)
+            end = min(candidates, key=lambda at: _boundary_rank(pieces, at))
+        run += pieces[start:end]
         yield run
+        if end < len(pieces):
+            run = _carried(run, min(shared, window - pieces[end].weight))
+        start = end
+
+
+def _boundary_rank(pieces: Sequence[_Piece], at: int) -> tuple[int, int]:
+    """Rank a position between two pieces: before a heading, after a blank line, anywhere; then by the next line."""
+    text = pieces[at].text
+    kind = 0 if text.startswith("#") else 1 if not pieces[at - 1].text.strip() else 2
+    return kind, crc32(text.encode("utf-8", "replace"))
 
 
 def _carried(run: Sequence[_Piece], room: int) -> list[_Piece]:

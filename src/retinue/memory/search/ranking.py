@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from itertools import repeat
 
 from msgspec import Struct
@@ -77,7 +78,7 @@ def build_hits(
     shown = _Shown()
     left = limits.total_chars
     room_for_sessions = _places_for_sessions(candidates, limits.max_results)
-    for item in _worthy(candidates, limits.min_score):
+    for item in _without_copies(_worthy(candidates, limits.min_score)):
         if len(shown.hits) >= limits.max_results and not shown.borders(item.chunk):
             continue
         room = min(limits.snippet_chars, left)
@@ -85,7 +86,7 @@ def build_hits(
         if not lines:
             continue
         snippet = cut_snippet(lines, room)
-        if not snippet.text.strip():
+        if not snippet.text.strip() or shown.repeats(item.chunk, snippet):
             continue
         if shown.joins(item, snippet):
             pass
@@ -106,6 +107,7 @@ class _Shown:
     def __init__(self) -> None:
         self.hits: list[MemoryHit] = []
         self._seen: dict[str, set[tuple[int, str]]] = {}
+        self._texts: dict[str, set[date | None]] = {}
 
     def borders(self, chunk: StoredChunk) -> bool:
         """Return whether a chunk overlaps or adjoins the lines of a hit."""
@@ -127,6 +129,11 @@ class _Shown:
                 runs[-1].append(line)
         best = max(runs, key=lambda run: sum(line.weight for line in run))
         return best if any(line.weight > 0 for line in best) else []
+
+    def repeats(self, chunk: StoredChunk, snippet: Snippet) -> bool:
+        """Return whether another hit shows the same text; on another day it is another fact."""
+        days = self._texts.get(_plain(snippet.text))
+        return days is not None and (chunk.day is None or chunk.day in days)
 
     def joins(self, item: ScoredChunk, snippet: Snippet) -> bool:
         """Extend a hit by an adjacent snippet; return False if there is no adjacent hit."""
@@ -161,9 +168,31 @@ class _Shown:
             )
         )
         self._note(chunk.path, snippet)
+        self._texts.setdefault(_plain(snippet.text), set()).add(chunk.day)
 
     def _note(self, path: str, snippet: Snippet) -> None:
         self._seen.setdefault(path, set()).update(enumerate(snippet.text.split("\n"), start=snippet.start_line))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _without_copies(candidates: Sequence[ScoredChunk]) -> Iterator[ScoredChunk]:
+    """Yield the candidates; those with the text of an earlier one come last, and only if their day is another.
+
+    The same text in several files would otherwise fill the result.
+    """
+    seen: dict[str, set[date | None]] = {}
+    copies: list[ScoredChunk] = []
+    for item in candidates:
+        days = seen.setdefault(_plain(item.chunk.text), set())
+        if not days:
+            yield item
+        elif item.chunk.day is not None and item.chunk.day not in days:
+            copies.append(item)
+        days.add(item.chunk.day)
+    yield from copies
 
 
 def _places_for_sessions(candidates: Sequence[ScoredChunk], most: int) -> int:
