@@ -46,8 +46,13 @@ def chat(home: Path) -> Iterator[pexpect.spawn[str]]:
         child.close(force=True)
 
 
+def enter(child: pexpect.spawn[str], text: str) -> None:
+    """Type a message; the key is Enter, unlike the line feed of `sendline`, which begins a new line."""
+    child.send(f"{text}\r")
+
+
 def say(child: pexpect.spawn[str], text: str, answer: str) -> None:
-    child.sendline(text)
+    enter(child, text)
     child.expect(answer)
     child.expect(PROMPT)
 
@@ -100,16 +105,16 @@ def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_pat
         configure(home, port)
         with chat(home) as child:
             say(child, "hi", "Hello from the model.")
-            child.sendline("go on")
+            enter(child, "go on")
             child.expect("This goes on and on")
             child.sendintr()
             child.expect("stopped")
             child.expect(PROMPT)
             say(child, "still there?", "After the stop.")
-            child.sendline("make a file")
+            enter(child, "make a file")
             child.expect("touch asked.txt")
-            child.expect(r"\[y\]es, \[n\]o")
-            child.sendline("y")
+            child.expect(r"\[n\]o  \[y\]es, once")
+            child.send("y")
             child.expect("Done as you said.")
             child.expect(PROMPT)
             say(child, "/model test/other-model", "now uses test/other-model")
@@ -117,7 +122,7 @@ def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_pat
             say(child, "/status", "test/other-model")
             say(child, "/help", "/compact")
             say(child, "/stauts", "There is no command /stauts. Did you mean /status?")
-            child.sendline("/quit")
+            enter(child, "/quit")
             child.expect(pexpect.EOF)
         assert (home / "workspace" / "asked.txt").exists()
         with chat(home) as child:
@@ -130,7 +135,7 @@ def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(home: Path, tmp_pat
         configure(home, port)
         with chat(home) as child:
             child.sendintr()
-            child.expect("Type /quit to exit")
+            child.expect("Type /quit or press Ctrl-D to exit")
             child.expect(PROMPT)
             child.sendcontrol("d")
             child.expect(pexpect.EOF)
@@ -196,8 +201,8 @@ def test_the_embedded_model_answers_in_a_real_terminal(home: Path) -> None:
         assert "local/smollm2-135m" in (child.before or "")
         assert "tiny model" in (child.before or "")
         child.timeout = 300  # a real model that shares the processor with other tests
-        child.sendline("What is the capital of France? Answer in one word.")
+        enter(child, "What is the capital of France? Answer in one word.")
         child.expect(PROMPT)
         say(child, "/status", "local/smollm2-135m")
-        child.sendline("/quit")
+        enter(child, "/quit")
         child.expect(pexpect.EOF)

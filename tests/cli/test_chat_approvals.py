@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from retinue.testing.modelserver import running_server
-from tests.cli.test_chat import PROMPT, RETINUE, chat, configure, environment, say
+from tests.cli.test_chat import PROMPT, RETINUE, chat, configure, enter, environment, say
 
 pytestmark = pytest.mark.slow
 
-CHOICES = r"\[y\]es, \[n\]o, \[a\]lways \((\w{4})\)"
+CHOICES = r"\[n\]o  \[y\]es, once  \[a\]lways  \((\w{4})\)"
 TOUCH = {"call": {"name": "exec", "arguments": {"command": "touch made.txt"}}}
 
 
@@ -30,17 +30,16 @@ def run(home: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_typed_word_answers_and_always_is_remembered(home: Path, tmp_path: Path) -> None:
+def test_one_key_answers_and_always_is_remembered(home: Path, tmp_path: Path) -> None:
     with running_server(tmp_path, [TOUCH, "Made.", TOUCH, "Made again.", "Bye."]) as port:
         configure(home, port)
         with chat(home) as child:
-            child.sendline("make a file")
+            enter(child, "make a file")
             child.expect("touch made.txt")
             child.expect(CHOICES)
-            child.sendline("perhaps")
-            child.expect(CHOICES)
+            child.send("x\r")
             assert not (home / "workspace" / "made.txt").exists()
-            child.sendline("a")
+            child.send("a")
             child.expect("Allowed permanently: allowed at the terminal")
             child.expect("Made.")
             child.expect(PROMPT)
@@ -52,7 +51,7 @@ def test_the_question_goes_away_when_it_is_answered_elsewhere(home: Path, tmp_pa
     with running_server(tmp_path, [TOUCH, "I may not.", "Still here."]) as port:
         configure(home, port)
         with chat(home) as child:
-            child.sendline("make a file")
+            enter(child, "make a file")
             child.expect(CHOICES)
             assert isinstance(child.match, re.Match)
             run(home, "approvals", "deny", child.match.group(1))
@@ -64,14 +63,15 @@ def test_the_question_goes_away_when_it_is_answered_elsewhere(home: Path, tmp_pa
 
 
 def test_what_was_typed_before_the_question_does_not_answer_it(home: Path, tmp_path: Path) -> None:
-    with running_server(tmp_path, [TOUCH, "I may not."]) as port:
+    with running_server(tmp_path, [TOUCH, "I may not.", "One.", "Two."]) as port:
         configure(home, port)
         with chat(home) as child:
             child.send("make a file\ry\ry\r")
             child.expect(CHOICES)
-            child.sendline("n")
+            child.send("n")
             child.expect("Not allowed: denied at the terminal")
             child.expect("I may not.")
+            child.expect("Two.")
     assert not (home / "workspace" / "made.txt").exists()
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_and_not_the_chat(home: Path, tmp_pa
     with running_server(tmp_path, [TOUCH, "After the stop."]) as port:
         configure(home, port)
         with chat(home) as child:
-            child.sendline("make a file")
+            enter(child, "make a file")
             child.expect(CHOICES)
             child.sendintr()
             child.expect("stopped")
@@ -101,7 +101,7 @@ def test_an_idle_chat_is_asked_what_another_process_wants(home: Path, tmp_path: 
             ) as other:
                 try:
                     child.expect(CHOICES)
-                    child.sendline("y")
+                    child.send("y")
                     child.expect("Allowed once")
                     child.expect("half a lin")
                     assert other.communicate(timeout=60)[0] == "Made.\n"

@@ -121,5 +121,5 @@ def test_a_chat_shows_what_came_of_a_sub_agent_and_what_is_left(
         deadline = time.monotonic() + SECONDS
         while children(home)[0]["startedAt"] is None:
             assert time.monotonic() < deadline
-        child.sendline("/quit")
+        child.send("/quit\r")
         child.expect("A sub-agent is interrupted and will resume")

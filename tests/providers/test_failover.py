@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from retinue.core.errors import ConfigError
+from retinue.core.events import Notice
 from retinue.core.messages import Usage, said
 from retinue.core.model import (
     Failure,
@@ -44,6 +45,7 @@ class Stage:
         rules = AuthRules(AuthSettings(), ModelsSettings())
         self.credentials = CredentialPool(folder, None, rules, Secrets({}), self.clock)
         self.notices: list[str] = []
+        self.pauses: list[float | None] = []
         self.naps: list[float] = []
         self.failover = Failover(self, self.credentials, self.describe, self.sleep)
 
@@ -68,8 +70,9 @@ class Stage:
         self.naps.append(seconds)
         self.clock.turn(seconds=seconds)
 
-    async def notice(self, text: str) -> None:
-        self.notices.append(text)
+    async def notice(self, notice: Notice) -> None:
+        self.notices.append(notice.text)
+        self.pauses.append(notice.wait_seconds)
 
     def stream(self, *chain: ModelRef) -> Any:
         return self.failover.stream(REQUEST, chain, self.notice)

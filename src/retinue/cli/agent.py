@@ -168,12 +168,13 @@ async def _hear_out(runtime: Runtime, subagents: OnDemandSubagents, outbound: Ou
 
 def _choose_ask(approvals: str | None) -> Ask | None:
     """Choose who answers approval requests: the person at this terminal, or what the option says."""
-    from retinue.cli.keyboard import deny_everything, terminal_ask, wait_elsewhere
+    from retinue.cli.keyboard import TerminalAsk, deny_everything, may_ask, wait_elsewhere
 
     if approvals == "deny":
         return deny_everything
-    here = terminal_ask()
-    return wait_elsewhere if approvals == "wait" and here is None else here
+    if may_ask():
+        return TerminalAsk()
+    return wait_elsewhere if approvals == "wait" else None
 
 
 class _Printer:

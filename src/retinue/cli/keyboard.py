@@ -1,61 +1,23 @@
-"""Keyboard input: the chat prompt, Ctrl-C, and approval questions, which have priority over the prompt."""
+"""Ctrl-C, and the keys that answer approval requests."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 import click
+from msgspec import Struct
 
 from retinue.cli.common import ask_is_possible
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-
-
-class _Interrupted(Exception):
-    """Raised to interrupt the prompt when a question needs the keyboard."""
-
-
-class Keyboard:
-    """Serialises readers of this terminal."""
-
-    def __init__(self) -> None:
-        self._reading = anyio.Lock()
-        self._reader: PromptSession[str] | None = None
-
-    async def read(self, reader: PromptSession[str], prompt: str) -> str:
-        """Read a line; if a question interrupts, the text typed so far is restored after it."""
-        from prompt_toolkit.patch_stdout import patch_stdout
-
-        draft = ""
-        while True:
-            async with self._reading:
-                self._reader = reader
-                try:
-                    with patch_stdout(raw=True):
-                        return await reader.prompt_async(prompt, default=draft)
-                except _Interrupted:
-                    draft = reader.default_buffer.text
-                finally:
-                    self._reader = None
-                    reader.app.erase_when_done = False
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        """Take exclusive use of the keyboard, interrupting the prompt if necessary."""
-        reader = self._reader
-        if reader is not None and reader.app.is_running and not reader.app.is_done:
-            reader.app.erase_when_done = True
-            reader.app.exit(exception=_Interrupted())
-        async with self._reading:
-            yield
 
 
 @asynccontextmanager
@@ -86,28 +48,41 @@ async def interruptible(stop: Callable[[], object], *, once: bool = False) -> As
 
 PERSON = "the person at the terminal"
 
-_ANSWERS = {
-    "y": Verdict.ALLOW_ONCE,
-    "yes": Verdict.ALLOW_ONCE,
-    "n": Verdict.DENY,
-    "no": Verdict.DENY,
-    "a": Verdict.ALLOW_ALWAYS,
-    "always": Verdict.ALLOW_ALWAYS,
-}
+_DENY, _ONCE, _ALWAYS = "[n]o", "[y]es, once", "[a]lways"
 
 
-class _Stopped(Exception):
-    """The person pressed Ctrl-C instead of answering."""
+class Choices(Struct, frozen=True):
+    """The keys that answer an approval request, and how they are shown."""
+
+    text: str
+    verdicts: Mapping[str, Verdict]
 
 
-def terminal_ask(keyboard: Keyboard | None = None, interrupt: Callable[[], object] | None = None) -> Ask | None:
-    """Return a prompt on the terminal of this process; None if it has none.
+def choices_of(request: ApprovalRequest) -> Choices:
+    """Return the keys that answer a request; the answer without an effect comes first."""
+    verdicts = {"n": Verdict.DENY, "y": Verdict.ALLOW_ONCE}
+    words = [_DENY, _ONCE]
+    if request.may_remember:
+        verdicts["a"] = Verdict.ALLOW_ALWAYS
+        words.append(_ALWAYS)
+    return Choices("  ".join([*words, f"({request.id})"]), verdicts)
+
+
+def decide(verdict: Verdict) -> ApprovalDecision:
+    """Return the decision of the person at the terminal."""
+    done = "denied" if verdict is Verdict.DENY else "allowed"
+    return ApprovalDecision(verdict, f"{done} at the terminal", PERSON)
+
+
+STOPPED_HERE = ApprovalDecision(Verdict.DENY, "stopped at the terminal", PERSON)
+
+
+def may_ask() -> bool:
+    """Return whether the person at this terminal may answer approval requests.
 
     A terminal in which an agent's command runs belongs to the agent, which must not approve its own requests.
     """
-    if not ask_is_possible() or "RETINUE_SHELL" in os.environ:
-        return None
-    return TerminalAsk(keyboard or Keyboard(), interrupt or (lambda: signal.raise_signal(signal.SIGINT)))
+    return ask_is_possible() and "RETINUE_SHELL" not in os.environ
 
 
 async def wait_elsewhere(request: ApprovalRequest) -> ApprovalDecision:
@@ -122,54 +97,56 @@ async def deny_everything(request: ApprovalRequest) -> ApprovalDecision:
 
 
 class TerminalAsk:
-    """Shows the exact request and reads an answer; anything but an explicit yes denies."""
+    """Asks at a terminal without a chat: shows the exact request and reads one key; only a clear yes allows."""
 
-    def __init__(self, keyboard: Keyboard, interrupt: Callable[[], object]) -> None:
-        self._keyboard = keyboard
-        self._interrupt = interrupt
+    def __init__(self) -> None:
+        self._reading = anyio.Lock()
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
-        async with self._keyboard.taken():
-            self._show(request)
-            try:
-                verdict = await self._read(request)
-            except _Stopped:
-                self._interrupt()
-                return ApprovalDecision(Verdict.DENY, "stopped at the terminal", PERSON)
-            except EOFError:
-                return ApprovalDecision(Verdict.DENY, "no answer at the terminal", PERSON)
-        allowed = verdict is not Verdict.DENY
-        return ApprovalDecision(verdict, f"{'allowed' if allowed else 'denied'} at the terminal", PERSON)
-
-    def _show(self, request: ApprovalRequest) -> None:
+        from retinue.cli.terminal import echo
         from retinue.tools.approvals.view import question_lines
 
-        title, *lines = question_lines(request)
-        click.echo(click.style(f"\n? {title}", fg="yellow", bold=True), err=True)
-        for line in lines:
-            click.echo(line, err=True)
-
-    async def _read(self, request: ApprovalRequest) -> Verdict:
-        """Ask until the answer is valid; the prompt line is removed if the request is settled elsewhere."""
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.output import create_output
-        from prompt_toolkit.patch_stdout import patch_stdout
-
-        session: PromptSession[str] = PromptSession(
-            erase_when_done=True, output=create_output(always_prefer_tty=True), interrupt_exception=_Stopped
-        )
-        _discard_typed(session)
-        always = ", [a]lways" if request.may_remember else ""
-        prompt = f"  [y]es, [n]o{always} ({request.id}): "
-        while True:
-            with patch_stdout(raw=True):
-                typed = await session.prompt_async(prompt, handle_sigint=False)
-            verdict = _ANSWERS.get(typed.strip().lower())
-            if verdict is not None and (verdict is not Verdict.ALLOW_ALWAYS or request.may_remember):
-                return verdict
+        async with self._reading:
+            title, *lines = question_lines(request)
+            click.echo(click.style(f"\n? {title}", fg="yellow", bold=True), err=True)
+            for line in lines:
+                echo(line, err=True)
+            try:
+                return decide(await _read_key(choices_of(request)))
+            except KeyboardInterrupt:
+                signal.raise_signal(signal.SIGINT)
+                return STOPPED_HERE
+            except EOFError:
+                return ApprovalDecision(Verdict.DENY, "no answer at the terminal", PERSON)
 
 
-def _discard_typed(session: PromptSession[str]) -> None:
+async def _read_key(choices: Choices) -> Verdict:
+    """Read a key until it is an answer; the choices are removed if the request is settled elsewhere."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.keys import Keys
+    from prompt_toolkit.output import create_output
+
+    bindings = KeyBindings()
+
+    @bindings.add(Keys.Any, eager=True)
+    def _answer(event: KeyPressEvent) -> None:
+        verdict = choices.verdicts.get(event.data.lower())
+        if verdict is not None:
+            event.app.exit(result=verdict)
+
+    @bindings.add("enter")
+    def _wait(event: KeyPressEvent) -> None:
+        """An empty answer is none."""
+
+    session: PromptSession[Verdict] = PromptSession(
+        erase_when_done=True, output=create_output(always_prefer_tty=True), key_bindings=bindings
+    )
+    _discard_typed(session)
+    return await session.prompt_async(f"  {choices.text} ", handle_sigint=False)
+
+
+def _discard_typed(session: PromptSession[Verdict]) -> None:
     """Discard input that was typed before the question was shown."""
     import termios
 

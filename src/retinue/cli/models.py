@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from retinue.cli.common import Invocation
+    from retinue.core.events import Notice
     from retinue.core.model import ModelInfo, ModelRef
     from retinue.providers.detect import Detected
     from retinue.providers.local.pull import OnProgress, PullableModel, PulledModel, PullProgress
@@ -155,8 +156,8 @@ async def _try(invocation: Invocation, text: str | None, agent: str | None) -> T
     from retinue.core.errors import ModelError
     from retinue.runtime.models import NO_MODEL, open_access, try_models
 
-    async def show_notice(notice: str) -> None:
-        invocation.note(notice)
+    async def show_notice(notice: Notice) -> None:
+        invocation.note(notice.text)
 
     home = invocation.load_home()
     async with open_access(home, home.agent_id(agent)) as access:

@@ -1,12 +1,15 @@
-"""Render a turn in the terminal while it runs."""
+"""Show a turn in the terminal while it runs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
+from msgspec import Struct
+
+from retinue.cli.model_advice import advise
+from retinue.cli.screen import Activity, Screen, cut, one_line, to_markdown
 from retinue.cli.terminal import tame
+from retinue.cli.tool_rows import Report, format_row, format_seconds, read_before, report_call
 from retinue.core.events import (
     Accepted,
     ApprovalAsked,
@@ -25,19 +28,12 @@ from retinue.core.events import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.markdown import Markdown
-    from rich.spinner import Spinner
+    from rich.console import RenderableType
 
-ARGUMENTS_SHOWN = 100
-RESULT_LINES_SHOWN = {"off": 4, "on": 20, "full": 1_000_000}
-"""Lines of a tool result that are shown, by `/verbose` level."""
-SECONDS_WORTH_TELLING = 0.5
-DRAWINGS_PER_SECOND = 15
-TELLING = ("command", "path", "url", "query", "pattern")
-"""Arguments that summarise a call."""
-_NOTHING_FOLLOWS = (TextDelta, ReasoningDelta, ApprovalAsked, MessageFinished, TurnFinished)
-"""Events after which no activity indicator is shown."""
+    from retinue.core.messages import ToolCall, Usage
+
+MODEL = "model"
+"""The activity of the model; the others have the ids of tool calls."""
 
 
 def split_blocks(text: str) -> tuple[str, str]:
@@ -62,167 +58,178 @@ def split_blocks(text: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-class Growing:
-    """A block that is still growing; it is parsed as Markdown only when drawn."""
+class ViewOptions(Struct, frozen=True):
+    """How a turn is shown. `workspace` is where the files are that tools change, if they can be read here."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    thinking: bool = False
+    verbose: str = "off"
+    shows_waiting: bool = False
+    workspace: str = ""
 
-    def __rich__(self) -> Markdown:
-        return _to_markdown(self._text)
 
+class TurnView:
+    """Shows a turn: finished Markdown blocks and tool rows permanently, the rest in a pane below them."""
 
-class TerminalView:
-    """Prints a turn: finished Markdown blocks permanently, the growing one live below them."""
-
-    def __init__(
-        self, console: Console, *, show_thinking: bool = False, verbose: str = "off", shows_waiting: bool = False
-    ) -> None:
-        from rich.live import Live
-
-        self._console = console
-        self._shows_waiting = shows_waiting and console.is_terminal and not console.is_dumb_terminal
-        self._show_thinking = show_thinking
-        self._result_lines = RESULT_LINES_SHOWN.get(verbose, RESULT_LINES_SHOWN["off"])
-        self._pending = ""
+    def __init__(self, screen: Screen, options: ViewOptions) -> None:
+        self._screen = screen
+        self._options = options
+        self._pane = screen.open_pane()
+        self._before: dict[str, str | None] = {}
+        self._model = ""
+        self._thought = ""
         self._after_block = False
-        self._live: Live | None = None
         self.shown = False
         """Whether any text of the answer was shown."""
         self.shown_error = False
+        self.usage: Usage | None = None
+        """The usage of the last call of the model."""
 
     async def emit(self, event: TurnEvent) -> None:
         """Show one event."""
-        self._show(event)
-        if self._shows_waiting and self._live is None and not isinstance(event, _NOTHING_FOLLOWS):
-            from rich.spinner import Spinner
-
-            self._draw(Spinner("dots", style="dim"))
-
-    def close(self) -> None:
-        """Restore the terminal, also if a turn ends without text."""
-        self._settle()
-
-    def _show(self, event: TurnEvent) -> None:
+        if not isinstance(event, ReasoningDelta):
+            self._print_thought("\n")
         match event:
+            case Accepted():
+                self._wait_for("waiting for its turn")
+            case TurnStarted(model=model):
+                self._model = model
+                self._wait_for_model()
             case TextDelta(text):
+                self._stop_waiting()
                 self._speak(text)
             case ReasoningDelta(text):
-                if self._show_thinking:
-                    self._stop_live()
-                    self._console.print(tame(text), style="dim italic", end="", markup=False, highlight=False)
+                self._reason(text)
+            case MessageFinished(message):
+                self._settle()
+                self.usage = message.usage
             case ToolStarted(call):
-                self._settle()
-                self._line(f"▸ {call.name} {_brief(call.arguments)}", "cyan")
-            case ToolProgress(text=text):
-                self._settle()
-                self._line(f"  {text}", "dim")
-            case ToolFinished(call, result, seconds):
-                self._settle()
-                self._result(result.text, result.is_error, seconds)
+                self._begin_call(call)
+            case ToolProgress(call_id, text):
+                self._show_progress(call_id, text)
+            case ToolFinished():
+                self._end_call(event)
             case ApprovalAsked():
                 self._settle()
+                self._stop_waiting()
             case ApprovalGiven(decision=decision):
                 from retinue.tools.approvals.view import format_decision
 
-                self._settle()
-                self._line(f"  {format_decision(decision)}", "dim")
-            case Notice(text):
-                self._settle()
-                self._line(f"• {text}", "yellow")
-            case MessageFinished():
-                self._settle()
-            case TurnFinished(status=status, error=error):
-                self._settle()
-                if status is TurnStatus.ABORTED:
-                    self._line("(stopped)", "yellow")
-                elif error:
-                    self._line(error, "red")
-                    self.shown_error = True
-            case TurnStarted() | Accepted():
-                pass
+                self._screen.print(f"  {format_decision(decision)}", "dim")
+            case Notice(text, wait_seconds):
+                self._notify(text, wait_seconds)
+            case TurnFinished():
+                self._finish(event)
             case _:
                 assert_never(event)
 
+    def close(self) -> None:
+        """End the view, also if the turn ended without its last event."""
+        self._settle()
+        self._screen.close_pane(self._pane)
+
     def _speak(self, text: str) -> None:
         self.shown = True
-        done, self._pending = split_blocks(self._pending + text)
+        done, self._pane.growing = split_blocks(self._pane.growing + text)
         if done.strip():
-            self._stop_live()
             self._print_block(done)
-        if self._pending.strip():
-            self._draw(Growing(self._pending))
-
-    def _draw(self, picture: Growing | Spinner) -> None:
-        """Show a live block below the permanent output.
-
-        It is redrawn a few times a second, because drawing every word would be slower than the model.
-        """
-        from rich.live import Live
-
-        if self._live is None:
-            self._live = Live(
-                console=self._console,
-                refresh_per_second=DRAWINGS_PER_SECOND,
-                transient=True,
-                vertical_overflow="crop",
-            )
-            self._live.start()
-        self._live.update(picture)
 
     def _settle(self) -> None:
         """Print the growing block permanently."""
-        self._stop_live()
-        if self._pending.strip():
-            self._print_block(self._pending)
-        self._pending = ""
+        growing, self._pane.growing = self._pane.growing, ""
+        if growing.strip():
+            self._print_block(growing)
         self._after_block = False
 
     def _print_block(self, markdown: str) -> None:
         """Print a finished block permanently, separated by one blank line."""
         from rich.text import Text
 
-        with self._console.capture() as rendered:
-            self._console.print(_to_markdown(markdown))
-        if self._after_block:
-            self._console.print()
-        self._console.print(Text.from_ansi(rendered.get().strip("\n")))
+        block = Text.from_ansi(self._screen.render(to_markdown(markdown)).strip("\n"))
+        self._screen.print_all([Text(), block] if self._after_block else [block])
         self._after_block = True
 
-    def _stop_live(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def _reason(self, text: str) -> None:
+        self._wait_for(f"{self._model or 'the model'} is reasoning")
+        if self._options.thinking:
+            self._print_thought(text)
 
-    def _line(self, text: str, style: str) -> None:
-        self._console.print(tame(text), style=style, markup=False, highlight=False)
+    def _print_thought(self, text: str) -> None:
+        """Print the complete lines of the reasoning; `\\n` ends it."""
+        if text == "\n" and not self._thought:
+            return
+        done, newline, self._thought = (self._thought + text).rpartition("\n")
+        if newline:
+            self._screen.print(done, "dim italic")
 
-    def _result(self, text: str, is_error: bool, seconds: float) -> None:
+    def _wait_for(self, label: str) -> None:
+        known = self._pane.activities.get(MODEL)
+        if self._options.shows_waiting and (known is None or known.label != label):
+            self._pane.activities[MODEL] = Activity(label, self._screen.clock())
+
+    def _wait_for_model(self) -> None:
+        self._wait_for(f"waiting for {self._model or 'the model'}")
+
+    def _stop_waiting(self) -> None:
+        self._pane.activities.pop(MODEL, None)
+
+    def _begin_call(self, call: ToolCall) -> None:
+        self._settle()
+        self._stop_waiting()
+        self._before[call.id] = read_before(call, self._options.workspace)
+        self._pane.activities[call.id] = Activity(format_row(call), self._screen.clock())
+
+    def _end_call(self, event: ToolFinished) -> None:
+        self._settle()
+        call = event.call
+        self._pane.activities.pop(call.id, None)
+        report = report_call(call, event.result, self._before.pop(call.id, None), self._options.verbose)
+        self._print_row(call, report, event.seconds, is_error=event.result.is_error)
+        if not self._pane.activities:
+            self._wait_for_model()
+
+    def _show_progress(self, call_id: str, text: str) -> None:
+        """Show the last line that a call reported; its result has all of them."""
+        running = self._pane.activities.get(call_id)
         lines = text.strip().splitlines()
-        for line in lines[: self._result_lines]:
-            self._line(f"  {tame(line)[: self._console.width - 4]}", "red" if is_error else "dim")
-        more = len(lines) - self._result_lines
-        remarks = [f"… {more} more lines"] if more > 0 else []
-        if seconds >= SECONDS_WORTH_TELLING:
-            remarks.append(f"{seconds:.1f} s")
-        if remarks:
-            self._line(f"  {', '.join(remarks)}", "dim")
+        if running is not None and lines:
+            name = running.label.split("\n", 1)[0].split(" │ ", 1)[0]
+            self._pane.activities[call_id] = Activity(f"{name} │ {one_line(lines[-1])}", running.since)
 
+    def _print_row(self, call: ToolCall, report: Report, seconds: float, *, is_error: bool) -> None:
+        from rich.text import Text
 
-def _to_markdown(text: str) -> Markdown:
-    """Markdown for the terminal; link targets are printed, because the link text may be misleading."""
-    from rich.markdown import Markdown
+        columns = self._screen.columns
+        remarks = "  ".join(filter(None, (report.summary, format_seconds(seconds))))
+        row = cut(tame(format_row(call)), max(10, columns - len(remarks) - 5))
+        pieces: list[RenderableType] = [
+            Text.assemble(("✗ " if is_error else "▸ ", "red" if is_error else "cyan"), (row, "cyan"), f"  {remarks}")
+        ]
+        pieces += [Text(cut(f"  {tame(line.text.expandtabs(4))}", columns), style=line.style) for line in report.lines]
+        self._screen.print_all(pieces)
 
-    return Markdown(tame(text), hyperlinks=False)
+    def _notify(self, text: str, wait_seconds: float | None) -> None:
+        """Print a notice; a pause is counted down instead, if the turn's activity is shown."""
+        self._settle()
+        if wait_seconds is None or not self._options.shows_waiting:
+            self._screen.print(f"• {text}", "yellow")
+            return
+        # "… does not answer; trying again in 8 s (retry 2 of 5)": the countdown takes the place of the pause
+        because, separator, how = text.partition("; trying again in ")
+        retry = how.partition("(")[2].rstrip(").") if separator else ""
+        now = self._screen.clock()
+        self._pane.activities[MODEL] = Activity(retry or "continuing", now, now + wait_seconds, because)
 
+    def _finish(self, event: TurnFinished) -> None:
+        self._settle()
+        self._pane.activities.clear()
+        if event.status is TurnStatus.ABORTED:
+            self._screen.print("(stopped)", "yellow")
+        elif event.error:
+            self.show_error(event.error, advise(event.failure, event.error, event.model, in_chat=True))
 
-def _brief(arguments: Mapping[str, Any]) -> str:
-    """Format the arguments of a call on one line."""
-    telling = next((arguments[name] for name in TELLING if name in arguments), None)
-    if telling is not None or len(arguments) == 1:
-        value = telling if telling is not None else next(iter(arguments.values()))
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    else:
-        text = json.dumps(dict(arguments), ensure_ascii=False)
-    text = " ".join(text.split())
-    return text if len(text) <= ARGUMENTS_SHOWN else text[: ARGUMENTS_SHOWN - 1] + "…"
+    def show_error(self, error: str, advice: str = "") -> None:
+        """Print why there is no answer, and what to do."""
+        self._screen.print(error, "red")
+        if advice:
+            self._screen.print(f"→ {advice}", "yellow")
+        self.shown_error = True

@@ -242,7 +242,7 @@ class Client:
 
     async def display(self, session: SessionKey) -> Display:
         found = await self.introduce(session)
-        return Display(found.shows_thinking, found.verbose)
+        return Display(found.shows_thinking, found.verbose, found.model or "", found.window, found.used)
 
     async def commands(self, session: SessionKey) -> Sequence[str]:
         return (await self.introduce(session)).commands

@@ -34,6 +34,11 @@ class Display(Struct, frozen=True):
 
     thinking: bool
     verbose: str
+    model: str = ""
+    window: int = 0
+    """The context window of the model, in tokens; 0 if there is no model."""
+    used: int = 0
+    """How many tokens the last request of the session had."""
 
 
 class Missed(Struct, frozen=True):

@@ -94,6 +94,8 @@ class Notice(Struct, frozen=True):
     """A notice for the person: a fallback model, a retry, a truncation."""
 
     text: str
+    wait_seconds: float | None = None
+    """The pause before the turn continues, if the notice announces one."""
 
 
 class TurnFinished(Struct, frozen=True):

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.errors import ConfigError
+from retinue.core.events import Notice
 from retinue.core.model import (
     Failure,
     ModelCallDelta,
@@ -34,7 +35,7 @@ from retinue.providers.credential_pool import CredentialPool
 from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]
-OnNotice = Callable[[str], Awaitable[None]]
+OnNotice = Callable[[Notice], Awaitable[None]]
 """Tells the person that a call is repeated, or that another model answers."""
 
 MAX_RETRY_AFTER_SECONDS = 60.0
@@ -111,9 +112,9 @@ class _RequestProgress(Struct):
     on_notice: OnNotice | None = None
     text_shown: bool = False
 
-    async def notify(self, text: str) -> None:
+    async def notify(self, text: str, wait_seconds: float | None = None) -> None:
         if self.on_notice:
-            await self.on_notice(text)
+            await self.on_notice(Notice(text, wait_seconds))
 
 
 class Failover:
@@ -253,7 +254,7 @@ class Failover:
                 yield failure
                 return
             notice = _retry_notice(attempt.ref, failure, pause, f"{repeated} of {len(retries.delays)}")
-            await progress.notify(self._redact(notice))
+            await progress.notify(self._redact(notice), pause)
             await self._sleep(pause)
 
     async def _open(self, attempt: Attempt, request: ModelRequest) -> AsyncIterator[ModelEvent]:

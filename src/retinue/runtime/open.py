@@ -95,7 +95,7 @@ class Runtime(Sessions):
 
     async def display(self, session: SessionKey) -> Display:
         """Return how the turns of the session are shown."""
-        return choose_display(self.runner(session))
+        return await choose_display(self.runner(session))
 
     async def commands(self, session: SessionKey) -> Sequence[str]:
         """Return the names of the session's slash commands."""

@@ -142,6 +142,10 @@ class Introduction(Wire, frozen=True):
     verbose: str
     commands: list[str]
     caution: str = ""
+    window: int = 0
+    """The context window of the model, in tokens; 0 if there is no model."""
+    used: int = 0
+    """How many tokens the last request of the session had."""
 
 
 LIST = Method("sessions.list", Scope.READ, ListSessions, SessionList, "List sessions.")

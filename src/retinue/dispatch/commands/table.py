@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from retinue.dispatch.commands import permissions, session
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, parse_command
 
+HELP_COLUMN = 22
+"""Where the descriptions of `/help` start; narrow terminals have room for them."""
+
 
 def _help(target: CommandTarget, rest: str) -> Answer:
-    width = max(len(command.usage or f"/{command.name}") for command in target.commands())
-    lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in target.commands()]
-    skills = [f"/{name}  {about}" for name, about in target.skill_commands().items()]
+    lines = _align((command.usage or f"/{command.name}", command.summary) for command in target.commands())
+    skills = _align((f"/{name}", about) for name, about in target.skill_commands().items())
     if skills:
         lines += ["", "Skills:", *skills]
     return Answer("\n".join(lines))
+
+
+def _align(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Return rows whose second column starts at one place; after a long first column, on the next line."""
+    lines: list[str] = []
+    for name, about in rows:
+        fits = len(name) < HELP_COLUMN
+        lines += [f"{name:<{HELP_COLUMN}}{about}"] if fits else [name, f"{'':<{HELP_COLUMN}}{about}"]
+    return lines
 
 
 async def _skill(target: CommandTarget, rest: str) -> Answer:

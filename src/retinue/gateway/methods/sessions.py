@@ -172,6 +172,8 @@ async def introduce(call: Call, params: OfSession) -> wire.Introduction:
         shows_thinking=display.thinking,
         verbose=display.verbose,
         commands=list(await call.runtime.commands(key)),
+        window=display.window,
+        used=display.used,
     )
 
 

@@ -314,12 +314,20 @@ async def make_greeting(conversation: SessionRunner) -> Greeting:
     )
 
 
-def choose_display(conversation: SessionRunner) -> Display:
+async def choose_display(conversation: SessionRunner) -> Display:
     """Return how the turns of the session are shown: as chosen in it, else as configured."""
-    session = conversation.parts.store.find(conversation.key)
-    settings = conversation.parts.workspace.settings
+    parts = conversation.parts
+    session = parts.store.find(conversation.key)
+    settings = parts.workspace.settings
     reasoning = (session.reasoning if session else None) or settings.reasoning_default
-    return Display(reasoning != "off", (session.verbose if session else None) or settings.verbose_default)
+    choice = await parts.access.choose(session.model if session else None)
+    return Display(
+        reasoning != "off",
+        (session.verbose if session else None) or settings.verbose_default,
+        str(choice.ref) if choice else "",
+        parts.access.info(choice.ref).window if choice else 0,
+        session.context_tokens if session else 0,
+    )
 
 
 def list_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[str]:

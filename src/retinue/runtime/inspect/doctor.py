@@ -37,6 +37,7 @@ from retinue.audit.facts import (
 from retinue.audit.summary import is_whole, list_jobs_ahead, list_reports
 from retinue.automation.clock_jumps import recent_jumps
 from retinue.core.errors import RetinueError
+from retinue.core.events import Notice
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
 from retinue.memory.scan import plan_sync
@@ -299,7 +300,7 @@ def _is_zone(name: str) -> bool:
         return False
 
 
-async def _ignore(_notice: str) -> None:
+async def _ignore(_notice: Notice) -> None:
     """Ignore fallbacks: they are reported with the failures."""
 
 

@@ -284,10 +284,9 @@ class ContextWindow(Struct, frozen=True):
     ) -> AssistantMessage:
         """Make a background model call; its answer is stored in the transcript, outside of the branch that is read."""
 
-        async def show_notice(text: str) -> None:
-            await self.turn.emit(Notice(text))
-
-        async with aclosing(self.turn.agent.access.stream(request, chain or self.fixed.chain, show_notice)) as events:
+        async with aclosing(
+            self.turn.agent.access.stream(request, chain or self.fixed.chain, self.turn.emit)
+        ) as events:
             async for event in events:
                 match event:
                     case ModelFinished(message):

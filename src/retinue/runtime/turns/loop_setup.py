@@ -19,7 +19,7 @@ from retinue.context.measure import estimate
 from retinue.context.settings import CompactionSettings
 from retinue.core.clock import derived_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.events import Emit, Notice, TurnStatus
+from retinue.core.events import Emit, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Message, Usage, UserMessage
 from retinue.dispatch.commands.command import parse_command
@@ -139,11 +139,8 @@ def make_loop_parts(
     parts, rights = steering.parts, steering.rights
     chain = parts.access.chain(plan.choice)
 
-    async def on_notice(text: str) -> None:
-        await emit(Notice(text))
-
     return LoopParts(
-        stream=lambda request: parts.access.stream(request, chain, on_notice),
+        stream=lambda request: parts.access.stream(request, chain, emit),
         calls=CallEnvironment(
             {tool.name: tool for tool in plan.tools},
             context,
