@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -253,3 +254,20 @@ def test_an_interrupted_setup_continues_and_every_step_can_be_skipped(home: Path
     terminal.child.expect_exact("retinue demo")
     assert terminal.end() == 0
     assert chosen_model(home) is None
+
+
+def test_the_demo_model_gives_way_to_any_real_model(
+    retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"GGUF tiny"
+    (home / "models").mkdir()
+    (home / "models" / "smollm2-135m.gguf").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    (home / "models" / "smollm2-135m.gguf.sha256").write_text(f"{digest}  smollm2-135m.gguf\n")
+    monkeypatch.setattr(models, "has_engine", lambda: True)
+    first = retinue("setup", "--yes", "--demo", "--json").data
+    assert (first["model"], first["demo"]) == ("local/smollm2-135m", True)
+    assert "demo model" in retinue("setup", "--status").out
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    then = retinue("setup", "--status", "--json").data
+    assert (then["model"], then["demo"]) == ("anthropic/claude-sonnet-5-5", False)

@@ -49,6 +49,8 @@ async def test_a_short_answer_stays_and_its_usage_is_kept() -> None:
 async def test_generation_stops_at_a_sentence_that_was_said_before() -> None:
     text, chunks = await answer("I can help. I can help. I can help. And so on.")
     assert text == "I can help."
+    text, _ = await answer("(In short) it is so. It is so. And on.")
+    assert text == "(In short) it is so."
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 

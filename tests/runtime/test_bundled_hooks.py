@@ -12,6 +12,7 @@ from retinue.automation.hook_folders import read_folder
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.messages import Trust
+from retinue.providers.local.demo import DEMO_NOTE
 from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
 from retinue.runtime.automation.hooks import BUNDLED, ON_BY_ITSELF, list_hooks
 from retinue.runtime.home import load_home
@@ -58,6 +59,13 @@ async def test_the_last_messages_of_a_conversation_become_a_note(tmp_path: Path)
     assert "question 0" not in note
     assert note.index("User: question 1") < note.index("Assistant: answer 1") < note.index("Assistant: answer 2")
     assert "secret-key" not in note
+
+
+async def test_a_conversation_with_the_demo_model_becomes_no_note(tmp_path: Path) -> None:
+    answers = [says(f"Hello.\n\n{DEMO_NOTE}")]
+    async with staged(tmp_path, *answers, config=switched_on("session-memory")) as stage:
+        await stage.ask("hi", "/new")
+        assert notes(stage) == {}
 
 
 async def test_a_note_of_text_from_outside_stays_foreign(tmp_path: Path) -> None:

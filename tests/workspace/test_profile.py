@@ -31,7 +31,8 @@ def folder(tmp_path: Path) -> Path:
 def test_answers_are_written_to_their_files_and_can_be_read_back(folder: Path) -> None:
     with Root.open(folder) as root:
         changed = write_profile(root, ProfileAnswers("Mira", "Basil", "plain", "Europe/Vienna"))
-        assert changed == ("USER.md", "IDENTITY.md", "SOUL.md", "BOOTSTRAP.md")
+        assert changed == ("USER.md", "IDENTITY.md", "SOUL.md")
+        assert not (folder / "BOOTSTRAP.md").exists()
         assert (read_fact(root, "USER.md", "Name"), read_fact(root, "USER.md", "Time zone")) == (
             "Mira",
             "Europe/Vienna",

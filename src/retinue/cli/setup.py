@@ -162,7 +162,7 @@ async def _apply_options(invocation: Invocation, agent: AgentId, wanted: Options
         home = invocation.load_home()
         view = await _view(home, agent)
         first = view.found.first_choice()
-        if view.model is None and first is not None:
+        if first is not None and not home.config.agents.defaults.model.primary:
             server = next((each for each in view.found.servers if each.provider == first.provider), None)
             use_model(home, first, CLI, base_url=server.base_url if server else None)
         elif view.model is not None:
@@ -237,7 +237,8 @@ async def _download(invocation: Invocation, name: str, *, ask: bool) -> bool:
     from retinue.cli.models import ensure_engine, pull_showing
     from retinue.core.errors import RetinueError
     from retinue.core.model import ModelRef
-    from retinue.runtime.commands.setup import use_model
+    from retinue.providers.local.gguf import is_demo_model
+    from retinue.runtime.commands.setup import mark_step, use_model
     from retinue.storage.auditlog import CLI
 
     try:
@@ -247,7 +248,11 @@ async def _download(invocation: Invocation, name: str, *, ask: bool) -> bool:
     except RetinueError as error:
         invocation.note(f"That did not work: {error}")
         return False
-    use_model(invocation.load_home(), ModelRef("local", pulled.path.stem), CLI)
+    ref = ModelRef("local", pulled.path.stem)
+    if is_demo_model(ref.model):
+        mark_step(invocation.load_home(), "model")  # not configured, so that any real model replaces it at once
+    else:
+        use_model(invocation.load_home(), ref, CLI)
     return True
 
 

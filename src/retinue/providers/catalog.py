@@ -11,8 +11,14 @@ from msgspec.structs import replace
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
-from retinue.providers.local.demo import is_demo_model
-from retinue.providers.local.gguf import MAX_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
+from retinue.providers.local.gguf import (
+    MAX_WINDOW,
+    ModelFile,
+    find_model_file,
+    is_demo_model,
+    list_model_files,
+    read_model_file,
+)
 from retinue.providers.settings import ModelSettings, ModelsSettings
 from retinue.providers.vendors import canonical_provider, settings_of
 

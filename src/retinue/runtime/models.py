@@ -25,7 +25,7 @@ from retinue.runtime.known_secrets import without_secrets
 from retinue.security.secrets import Secrets
 
 NO_MODEL = """\
-There is no model to talk to yet. Any of these will do:
+There is no model to talk to yet. `retinue setup` guides you to one; or any of these will do:
 - set a key, as in `export ANTHROPIC_API_KEY=…` (or OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY);
 - store one: `retinue models auth add anthropic`;
 - start Ollama on this machine, or `retinue models pull` for a small model that runs inside Retinue

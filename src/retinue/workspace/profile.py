@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -67,12 +68,8 @@ def write_profile(root: Root, answers: ProfileAnswers) -> tuple[str, ...]:
             root.write("SOUL.md", after.encode())
             changed.append("SOUL.md")
     if read_fact(root, "USER.md", "Name") and read_fact(root, "IDENTITY.md", "Name"):
-        try:
+        with suppress(NotThere):
             root.remove(FIRST_RUN_FILE)
-        except NotThere:
-            pass
-        else:
-            changed.append(FIRST_RUN_FILE)
     return tuple(changed)
 
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from retinue.core.messages import AssistantMessage, Message, Text, UserMessage, said
 from retinue.core.model import ModelRequest, ReasoningEffort
 
-DEMO_MODELS = frozenset({"smollm2-135m"})
 DEMO_PROMPT = (
     "You are a very small demo model. Answer in one or two short sentences. You have no tools, no files, no internet "
     "and no memory, so never say that you did or will do something."
@@ -23,16 +22,14 @@ DEMO_PROMPT = (
 DEMO_NOTE = "(Demo model: no tools, no memory, often wrong. Add a real model: `retinue setup`)"
 DEMO_WINDOW = 2_048
 MAX_DEMO_TOKENS = 96
+DEMO_TEMPERATURE = 0.1
+"""So small a model goes astray if it may choose unlikely words."""
 MAX_SENTENCES = 3
 MAX_MESSAGES = 3
 MAX_MESSAGE_CHARS = 800
 _REPEATED_WORDS = 6
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SENTENCE_CLOSED = re.compile(r"[.!?][\"')\]]*\s*$")
-
-
-def is_demo_model(name: str) -> bool:
-    return name.strip().lower().removesuffix(".gguf") in DEMO_MODELS
 
 
 def demo_request(request: ModelRequest) -> ModelRequest:
@@ -46,6 +43,7 @@ def demo_request(request: ModelRequest) -> ModelRequest:
         tools=(),
         max_output=min(request.max_output or MAX_DEMO_TOKENS, MAX_DEMO_TOKENS),
         thinking=ReasoningEffort.OFF,
+        temperature=DEMO_TEMPERATURE if request.temperature is None else request.temperature,
     )
 
 
@@ -87,7 +85,7 @@ class ShortText:
         if self.is_over or not words:
             return ""
         kept = words[: _first_repetition(words)]
-        said_before = " ".join(words).lower() in (each.lower() for each in self._shown)
+        said_before = " ".join(words).lower() in " ".join(self._shown).lower()
         if said_before or (self._shown and len(kept) < len(words)):
             self.is_over = True
             return ""

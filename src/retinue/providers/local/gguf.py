@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from retinue.core.errors import ModelError
 
+DEMO_MODELS = frozenset({"smollm2-135m"})
 MAX_WINDOW = 32_768
 """Memory use grows with the window; a longer one requires `contextWindow`."""
 
@@ -98,6 +99,11 @@ def _read_value(file: BinaryIO, kind: int) -> str | int | float | None:
     layout = "<" + _SCALARS[kind]
     (value,) = struct.unpack(layout, file.read(struct.calcsize(layout)))
     return value if isinstance(value, (int, float)) else None
+
+
+def is_demo_model(name: str) -> bool:
+    """Return whether a model is so small that it only shows that everything works (`local/demo.py`)."""
+    return name.strip().lower().removesuffix(".gguf") in DEMO_MODELS
 
 
 def find_model_file(folder: Path, name: str) -> Path | None:

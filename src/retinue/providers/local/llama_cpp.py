@@ -22,8 +22,8 @@ from retinue.providers.apis.http_adapter import sampling
 from retinue.providers.apis.openai_chat import chat_messages, chat_tools, read_chunk
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import CallFailed, failure_from_response
-from retinue.providers.local.demo import DEMO_WINDOW, demo_request, is_demo_model, shorten_answer
-from retinue.providers.local.gguf import find_model_file, read_model_file
+from retinue.providers.local.demo import DEMO_WINDOW, demo_request, shorten_answer
+from retinue.providers.local.gguf import find_model_file, is_demo_model, read_model_file
 from retinue.providers.stream import Delta, Draft, deliver, to_json
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.core.messages import Trust
 from retinue.dispatch.hook_points import COMMAND, SESSION_END, CommandGiven, SessionChange
 from retinue.hooks import Subscriber
-from retinue.providers.local.demo import DEMO_NOTE
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.agents.workspace import path_in_workspace
 from retinue.runtime.channels.send import find_chat, notify
@@ -65,6 +64,8 @@ def _keep_session(sessions: Sessions, event: SessionChange, limit: int) -> None:
     session = parts.store.peek(event.session)
     if session is None or not may_write_notes(parts.workspace, event.session, owned_by(session)):
         return
+    from retinue.providers.local.demo import DEMO_NOTE
+
     redact = sessions.home.redactor.redact
     texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-limit:]
     if not texts or any(DEMO_NOTE in text for text, _ in texts):  # what a demo model says is not worth a note
