@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
+
 from tests.prompt.scenarios import SCENARIOS, Scenario
 
 FOLDER = Path(__file__).parent / "snapshots"
+CODEX_FOLDER = FOLDER / "codex"
 
 
 def render(scenario: Scenario) -> str:
@@ -33,6 +36,16 @@ def main() -> None:
     for name, scenario in SCENARIOS.items():
         (FOLDER / f"{name}.md").write_text(render(scenario), encoding="utf-8")
         print(FOLDER / f"{name}.md")
+    anyio.run(_write_codex)
+
+
+async def _write_codex() -> None:
+    from tests.prompt.codex_scenarios import CODEX_SCENARIOS, render_codex_page
+
+    CODEX_FOLDER.mkdir(exist_ok=True)
+    for name, scenario in CODEX_SCENARIOS.items():
+        (CODEX_FOLDER / f"{name}.md").write_text(await render_codex_page(scenario), encoding="utf-8")
+        print(CODEX_FOLDER / f"{name}.md")
 
 
 if __name__ == "__main__":

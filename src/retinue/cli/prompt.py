@@ -101,6 +101,69 @@ def diff(invocation: Invocation, before: str | None, after: str) -> None:
     )
 
 
+TURNS = click.Choice(["message", "heartbeat", "cron", "cron-light"])
+
+
+@prompt.command()
+@click.option("--harness", type=click.Choice(["codex"]), default="codex", help="The program that would run the turn.")
+@click.option("--session", metavar="KEY", help="Session (default: the agent's main session).")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
+@click.option("--turn", "kind", type=TURNS, default="message", help="Why the turn runs.")
+@click.option("--message", default="", metavar="TEXT", help="Text of the turn.")
+@pass_invocation
+def layers(
+    invocation: Invocation, harness: str, session: str | None, agent: str | None, kind: str, message: str
+) -> None:
+    """Print the request with which another program would run a turn, layer by layer. Nothing is sent."""
+    import anyio
+
+    from retinue.context.prompt.codex import TurnKind
+    from retinue.runtime.open import preview_codex
+
+    home = invocation.load_home()
+    key = home.session_key(session, agent)
+    request = anyio.run(preview_codex, home, key, TurnKind(kind), message)
+    invocation.show(
+        {"session": str(key), **request.to_json()},
+        lambda: "\n\n".join(
+            f"=== {layer.name} ({layer.role}, {layer.owner})\n{layer.text}" for layer in request.layers
+        ),
+        exact=True,
+    )
+
+
+@prompt.command("sync-codex-model")
+@click.option("--catalog", type=click.Path(path_type=Path), help="Catalogue of models (default: Codex's cache).")
+@click.option("--model", metavar="NAME", help="Model of Codex (default: the pinned one).")
+@pass_invocation
+def sync_codex_model(invocation: Invocation, catalog: Path | None, model: str | None) -> None:
+    """Pin the instructions of a model of Codex by hash and length.
+
+    They are read from --catalog, else from models_cache.json in $CODEX_HOME or ~/.codex. Without a catalogue nothing is
+    changed. The text is not stored.
+    """
+    import msgspec
+
+    from retinue.context.prompt.codex import find_catalog, load_pin, read_model_prompt
+    from retinue.runtime.turns.plan import CODEX_PIN
+    from retinue.storage.files import write_atomic
+
+    home = invocation.load_home()
+    path = home.paths.path / CODEX_PIN
+    before = load_pin(path)
+    source = find_catalog(catalog, home.environment, Path(home.environment.get("HOME") or Path.home()))
+    found = read_model_prompt(source, model or before.model) if source else before
+    if found != before:
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    if source is None:
+        text = "No catalogue of Codex's models was found; nothing was changed. Name one with --catalog."
+    else:
+        unchanged = " (unchanged)" if found == before else ""
+        text = f"{found.model}: {found.chars} characters, sha256 {found.sha256}{unchanged}"
+    data = {"catalog": str(source) if source else None, "changed": found != before, **to_plain(found)}
+    invocation.show(data, text)
+
+
 def _build(
     invocation: Invocation, agent: str | None, session: str | None, mode: str
 ) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:

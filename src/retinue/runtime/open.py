@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -54,6 +55,9 @@ from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.processes.tools import format_end
+
+if TYPE_CHECKING:
+    from retinue.context.prompt.codex import CodexRequest, TurnKind
 
 log = logging.getLogger(__name__)
 
@@ -307,6 +311,14 @@ async def preview_prompt(home: Home, session: SessionKey, mode: PromptMode) -> t
         pass
     async with open_runtime(home) as runtime:
         return await runtime.runner(session, seed=False).planner.preview(mode)
+
+
+async def preview_codex(home: Home, session: SessionKey, kind: TurnKind, message: str) -> CodexRequest:
+    """Build the request that Codex would get for a turn of a session; creates nothing."""
+    with open_workspace(home, session.agent):
+        pass
+    async with open_runtime(home) as runtime:
+        return await runtime.runner(session, seed=False).planner.preview_codex(kind, message)
 
 
 class ReplacedServices:

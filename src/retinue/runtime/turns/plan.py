@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from difflib import unified_diff
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of
+from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.agents.workspace import PROMPT_SENT
@@ -37,11 +38,20 @@ from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 
+if TYPE_CHECKING:
+    from retinue.context.prompt.codex import ApprovalPolicy, CodexRequest, SandboxMode, TurnKind
+
 log = logging.getLogger(__name__)
 
 TINY_OUTPUT = 256
 NEW_CHILD = "00000000-0000-0000-0000-000000000000"
 """The id of a sub-agent that does not exist, in a preview of its prompt."""
+
+
+CODEX_PIN = "codex-model.json"
+"""The file of a home with the pinned model prompt of Codex."""
+_APPROVALS: dict[str, ApprovalPolicy] = {"off": "never", "on-miss": "on-request", "always": "untrusted"}
+_MODES: dict[str, SandboxMode] = {"none": "workspace-write", "ro": "read-only", "rw": "workspace-write"}
 
 
 class TurnPlan(Struct, frozen=True):
@@ -233,6 +243,34 @@ class Planner(Struct, frozen=True):
             model=str(session.model) if session and session.model and not own.model else None,
             thinking=ReasoningEffort(effort) if effort else None,
         )
+
+    async def preview_codex(self, kind: TurnKind, message: str) -> CodexRequest:
+        """Return the request that Codex would get for a turn of this session; creates nothing."""
+        from retinue.context.prompt import codex
+
+        sources = {codex.TurnKind.MESSAGE: Source.CHAT, codex.TurnKind.HEARTBEAT: Source.HEARTBEAT}
+        inbound = Inbound(message, self.key, source=sources.get(kind, Source.CRON))
+        if self.key.channel:
+            inbound = replace(inbound, channel=self.key.channel)
+        plan = await self.plan(self._transcript_if_any(), inbound)
+        if plan is None:
+            raise UsageError("There is no model for this session. Set agents.defaults.model.")
+        folder, sandbox = describe_sandbox(self.parts.workspace, self.key)
+        ask = self.parts.home.config.tools.exec.ask
+        turn = codex.CodexTurn(
+            session=str(self.key),
+            cwd=folder,
+            model=plan.choice.ref,
+            model_prompt=codex.load_pin(self.parts.home.paths.path / CODEX_PIN),
+            kind=kind,
+            message=message,
+            effort=plan.thinking,
+            approval=_APPROVALS[ask or "on-miss"],
+            sandbox="danger-full-access" if sandbox is None else _MODES[sandbox.access],
+            tools=plan.specs,
+            tool_names=frozenset(tool.name for tool in plan.tools),
+        )
+        return codex.render_codex(plan.prompt.system, plan.prompt.turn, plan.prompt.catalog.text, turn)
 
     async def report(self) -> PromptReport:
         """Return the sizes of what the next turn would send."""
