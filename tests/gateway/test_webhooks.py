@@ -8,7 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from retinue.automation.webhooks import CreatedWebhookStore
+from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -138,3 +141,32 @@ async def test_an_agent_follows_its_boot_file_when_the_gateway_starts(tmp_path: 
                     ):
                         await anyio.sleep(0.01)
         assert b"Look whether the disk is full." in model.requests[0].body
+
+
+async def test_a_webhook_that_an_agent_created_takes_only_its_own_token(tmp_path: Path) -> None:
+    async with ModelServer(says("Noted.")) as model:
+        hall = hall_for(tmp_path, model, token=None)
+        async with hall.serving():
+            database = Database(hall.home.path / DATABASE_NAME)
+            store = CreatedWebhookStore(database, SystemClock())
+            store.create(DEFAULT_AGENT, "build", "Build {{payload.id}} ended.", "now")
+            async with hall.http(TOKEN) as http:
+                assert (await http.post("/hooks/build", json={"id": 7})).status_code == 401
+            token = store.renew_token("build")
+            async with hall.http(token) as http, hall.client() as client:
+                assert (await http.post("/hooks/wake", json={"text": "x"})).status_code == 404
+                answer = await http.post("/hooks/build", json={"id": 7})
+                assert answer.status_code == 200, answer.text
+                with anyio.fail_after(PATIENCE):
+                    while not (missed := await client.missed(MAIN)):
+                        await anyio.sleep(0.01)
+                assert [item.outbound.text for item in missed] == ["Noted."]
+            body = next(one for one in model.requests if one.method == "POST").body.decode()
+            assert "Build 7 ended." in body
+            assert store.get("build").used_at is not None
+            store.renew_token("build")
+            async with hall.http(token) as http:
+                assert (await http.post("/hooks/build", json={})).status_code == 401
+                store.revoke("build")
+                assert (await http.post("/hooks/build", json={})).status_code == 404
+            database.close()

@@ -21,6 +21,7 @@ from retinue.toolkit.cron import JobService
 from retinue.toolkit.gateway import ConfigService
 from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.message import Messenger
+from retinue.toolkit.owner import OwnerContact
 from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
@@ -139,6 +140,9 @@ class Board:
 
     def messenger(self) -> Messenger:
         raise AssertionError("there are no channels here")
+
+    def owner_contact(self) -> OwnerContact:
+        raise AssertionError("there is no owner here")
 
     def config_service(self) -> ConfigService:
         raise AssertionError("there is no configuration here")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId
 from retinue.core.model import ReasoningEffort
 from retinue.security.untrusted_text import TextSource, literal, wrap_untrusted
@@ -328,3 +331,96 @@ class WebhookStore:
             WebhookRun(RunId(row["run"]), decode_delivery(row["body"]), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)
         )
+
+
+_CREATED = "SELECT name, agent, body, token_hash, created_at, used_at FROM webhooks ORDER BY name"
+_CREATE = "INSERT OR IGNORE INTO webhooks (name, agent, body, created_at) VALUES (?, ?, ?, ?)"
+
+
+class CreatedWebhook(Struct, frozen=True):
+    """A webhook that an agent created and the owner approved; without a token it refuses every request."""
+
+    name: str
+    agent: AgentId
+    template: str
+    wake_mode: WakeMode
+    created_at: datetime
+    used_at: datetime | None = None
+    token_hash: str | None = None
+
+    @property
+    def mapping(self) -> WebhookMapping:
+        return WebhookMapping(
+            path=self.name,
+            name=self.name,
+            agent=self.agent,
+            message_template=self.template or None,
+            wake_mode=self.wake_mode,
+        )
+
+
+class CreatedWebhookStore:
+    """The webhooks that agents created; of a token only its hash is stored."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def list(self) -> tuple[CreatedWebhook, ...]:
+        """Return all webhooks by name."""
+        return tuple(_read_created(row) for row in self._database.read(_CREATED))
+
+    def find(self, name: str) -> CreatedWebhook | None:
+        return next((hook for hook in self.list() if hook.name == name), None)
+
+    def get(self, name: str) -> CreatedWebhook:
+        """Return a webhook; raise `UsageError` with the known ones if there is none."""
+        found = self.find(name)
+        if found is None:
+            known = ", ".join(hook.name for hook in self.list()) or "none"
+            raise UsageError(f"There is no webhook '{literal(name, MAX_NAME_CHARS)}'. Created by agents: {known}.")
+        return found
+
+    def create(self, agent: AgentId, name: str, template: str, wake_mode: WakeMode) -> None:
+        """Store a webhook without a token; raise `UsageError` if there is one of this name."""
+        body = dump_json({"template": template, "wakeMode": wake_mode})
+        with self._database.change(durable=True) as base:
+            if base.execute(_CREATE, (name, agent, body, format_moment(self._clock.now()))).rowcount != 1:
+                raise UsageError(f"There is a webhook '{name}' already.")
+
+    def renew_token(self, name: str) -> str:
+        """Return a new token of a webhook; an earlier one is no longer valid."""
+        token = secrets.token_urlsafe(32)
+        self.get(name)
+        with self._database.change(durable=True) as base:
+            base.execute("UPDATE webhooks SET token_hash = ? WHERE name = ?", (hash_token(token), name))
+        return token
+
+    def record_use(self, name: str) -> None:
+        with self._database.change() as base:
+            base.execute("UPDATE webhooks SET used_at = ? WHERE name = ?", (format_moment(self._clock.now()), name))
+
+    def revoke(self, name: str) -> CreatedWebhook:
+        """Delete a webhook, and its token with it."""
+        found = self.get(name)
+        with self._database.change(durable=True) as base:
+            base.execute("DELETE FROM webhooks WHERE name = ?", (name,))
+        return found
+
+
+def hash_token(token: str) -> str:
+    """Return the stored form of a token."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _read_created(row: sqlite3.Row) -> CreatedWebhook:
+    body = load_json(row["body"])
+    return CreatedWebhook(
+        row["name"],
+        AgentId(row["agent"]),
+        str(body.get("template") or ""),
+        "next-heartbeat" if body.get("wakeMode") == "next-heartbeat" else "now",
+        parse_moment(row["created_at"]),
+        parse_moment(row["used_at"]) if row["used_at"] else None,
+        row["token_hash"],
+    )

@@ -1,4 +1,4 @@
-"""`retinue cron` and `retinue heartbeat`: scheduled jobs and heartbeats."""
+"""`retinue cron`, `retinue heartbeat` and `retinue webhooks`: jobs, heartbeats, and webhooks that agents created."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from retinue.automation.heartbeat import WakeRecord
     from retinue.automation.job_fields import JobFields
     from retinue.automation.jobs import Job, JobRun, JobStore
+    from retinue.automation.webhooks import CreatedWebhookStore
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
 
@@ -322,3 +323,74 @@ async def _run_heartbeat(home: Home, agent: AgentId) -> WakeRecord:
 
     async with open_runtime(home) as runtime, open_heartbeats(runtime.dispatcher) as heartbeats:
         return await heartbeats.run_now(agent, WakeReason.MANUAL)
+
+
+@click.group(cls=Group)
+def webhooks() -> None:
+    """Webhooks of the configuration are under hooks.mappings."""
+
+
+@contextmanager
+def _created_webhooks(invocation: Invocation) -> Iterator[tuple[Home, CreatedWebhookStore]]:
+    from retinue.automation.webhooks import CreatedWebhookStore
+
+    home = invocation.load_home()
+    with open_state(home) as database:
+        yield home, CreatedWebhookStore(database, home.clock)
+
+
+@webhooks.command("list")
+@pass_invocation
+def list_webhooks(invocation: Invocation) -> None:
+    """List the webhooks that agents created."""
+    with _created_webhooks(invocation) as (home, store):
+        path = home.config.hooks.path.rstrip("/")
+        rows: list[dict[str, Any]] = [
+            {
+                "name": hook.name,
+                "path": f"{path}/{hook.name}",
+                "agent": hook.agent,
+                "messageTemplate": hook.template,
+                "wakeMode": hook.wake_mode,
+                "hasToken": hook.token_hash is not None,
+                "createdAt": hook.created_at.isoformat(),
+                "usedAt": hook.used_at.isoformat() if hook.used_at else None,
+            }
+            for hook in store.list()
+        ]
+    cells = [
+        (row["name"], row["agent"], "yes" if row["hasToken"] else "no", (row["usedAt"] or "never")[:16]) for row in rows
+    ]
+    none = "No agent has created a webhook."
+    invocation.show(rows, lambda: table(cells, header=("name", "agent", "token", "last used")) if rows else none)
+
+
+@webhooks.command("token")
+@click.argument("name")
+@pass_invocation
+def renew_webhook_token(invocation: Invocation, name: str) -> None:
+    """Create the token of a webhook and print it. It cannot be shown again; an earlier one is no longer valid."""
+    with _created_webhooks(invocation) as (home, store):
+        _refuse_agent(home)
+        token = store.renew_token(name)
+        home.audit.record("webhook_token_created", "the command line", {"name": name})
+    invocation.show({"name": name, "token": token}, token)
+
+
+@webhooks.command("revoke")
+@click.argument("name")
+@pass_invocation
+def revoke_webhook(invocation: Invocation, name: str) -> None:
+    """Delete a webhook that an agent created; its token is no longer valid."""
+    with _created_webhooks(invocation) as (home, store):
+        _refuse_agent(home)
+        revoked = store.revoke(name)
+        home.audit.record("webhook_revoked", "the command line", {"name": name, "agent": revoked.agent})
+    invocation.show({"name": name, "revoked": True}, f"The webhook '{name}' is deleted.")
+
+
+def _refuse_agent(home: Home) -> None:
+    from retinue.core.errors import UsageError
+
+    if home.is_in_command:
+        raise UsageError("A command that an agent runs cannot manage webhooks. Do it yourself.")

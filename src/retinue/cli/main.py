@@ -48,6 +48,10 @@ COMMANDS = {
         "Show heartbeats and run one now. Heartbeats run only while the gateway is running.",
     ),
     "cron": ("retinue.cli.automation:cron", "Schedule jobs for agents. Jobs run only while the gateway is running."),
+    "webhooks": (
+        "retinue.cli.automation:webhooks",
+        "List and revoke webhooks of agents; create their tokens.",
+    ),
     "hooks": ("retinue.cli.extensions:hooks", "List, enable and disable hooks; explain why one is disabled."),
     "plugins": ("retinue.cli.extensions:plugins", "List, enable and disable plugins; explain why one is disabled."),
     "models": ("retinue.cli.models:models", "List, test, choose and download models; store credentials."),

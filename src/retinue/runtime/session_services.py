@@ -28,6 +28,7 @@ from retinue.tools.toolset import Toolset
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.message import Messenger
+    from retinue.toolkit.owner import OwnerContact
 
 
 class HomeSessionServices:
@@ -98,6 +99,12 @@ class HomeSessionServices:
         from retinue.runtime.channels.send import ChatMessageSender
 
         return ChatMessageSender(self._sessions)
+
+    def owner_contact(self) -> OwnerContact:
+        """Return the means to reach the owner."""
+        from retinue.runtime.automation.webhooks import OwnerNotices
+
+        return OwnerNotices(self._sessions)
 
     def config_service(self) -> ConfigService:
         """Return the configuration as agents may change it."""

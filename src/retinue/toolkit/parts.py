@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.memory import MemoryAccess
     from retinue.toolkit.message import Messenger
+    from retinue.toolkit.owner import OwnerContact
     from retinue.toolkit.sessions import SessionAccess
 
 
@@ -82,6 +83,10 @@ class SessionServices(Protocol):
 
     def messenger(self) -> Messenger:
         """Return the sender of messages to channels."""
+        ...
+
+    def owner_contact(self) -> OwnerContact:
+        """Return the means to reach the owner."""
         ...
 
     def config_service(self) -> ConfigService:

@@ -24,9 +24,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "group:web": ("web_search", "web_fetch"),
     "group:memory": ("memory_*",),
     "group:sessions": ("sessions_*", "subagents", "agents_list", "session_status"),
-    "group:automation": ("cron",),
+    "group:automation": ("cron", "webhook_create"),
     "group:messaging": ("message",),
-    "group:ui": ("browser", "canvas"),
+    "group:ui": ("browser", "canvas", "ui_*"),
     "group:nodes": ("nodes",),
 }
 """Groups of tools; members may be patterns, so that new tools join their group."""
@@ -41,7 +41,6 @@ ALIASES = {
     "file_delete": "apply_patch",
     "web_browse": "browser",
     "cron_create": "cron",
-    "webhook_create": "cron",
     "channel_send": "message",
     "dm_send": "message",
     "node_list": "nodes",
@@ -54,9 +53,9 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "minimal": ("group:memory", "session_status"),
     "coding": (
         *("group:fs", "group:runtime", "group:web", "group:memory", "group:sessions", "group:automation"),
-        *("image", "update_plan"),
+        *("image", "update_plan", "ui_*"),
     ),
-    "messaging": ("group:memory", "group:messaging", "group:sessions"),
+    "messaging": ("group:memory", "group:messaging", "group:sessions", "ui_*"),
     "full": ("*",),
     SANDBOXED: ("group:fs", "group:runtime", "sessions_*", "subagents", "session_status", "image", "update_plan"),
 }
@@ -102,7 +101,7 @@ def _is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
-OWNER_TOOLS = frozenset({"cron", "gateway", "nodes"})
+OWNER_TOOLS = frozenset({"cron", "gateway", "nodes", "ui_confirm", "ui_notify", "ui_prompt", "webhook_create"})
 """Tools that act beyond the conversation they are called in, reserved for turns of the owner."""
 
 ELEVATED_TOOLS = parse_tool_names(("group:runtime",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import logging
 from collections import OrderedDict, deque
@@ -193,6 +194,11 @@ class Authenticator:
             self._failures.record(address, self.settings.auth.rate_limit)
             problem = "The token is not valid here."
         raise RequestRefused(ErrorCode.UNAUTHENTICATED, problem)
+
+    def check_hash(self, given: str | None, expected: str | None, address: str) -> None:
+        """Check a secret of which only the SHA-256 hash is known; raises `RequestRefused` if it is wrong."""
+        hashed = hashlib.sha256(given.encode("utf-8", "replace")).hexdigest() if given else None
+        self.check_secret(hashed, expected, address)
 
     def is_secret(self, given: str | None, expected: Secret | None, address: str) -> bool:
         """Whether such a secret is correct; raises `RequestRefused` for an address that guessed too often."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from retinue.automation.webhooks import HookRefused
+from retinue.automation.webhooks import CreatedWebhookStore, HookRefused
 from retinue.channels.http import NAME as HTTP
 from retinue.core.envelope import MAX_MESSAGE_CHARS, Origin, PeerKind, check_message_size
 from retinue.core.messages import Image
@@ -199,10 +199,18 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
     settings = gateway.runtime.home.config.hooks
     if not settings.enabled:
         raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks are disabled (hooks.enabled).")
-    if settings.token is None:
+    name: str = request.path_params["name"]
+    store = CreatedWebhookStore(gateway.runtime.services.database, gateway.runtime.home.clock)
+    created = store.find(name)
+    if settings.token is None and created is None:
         raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks need a token: set hooks.token.")
     given = bearer_token(request.headers.getlist("authorization")) or request.headers.get(HOOK_HEADER)
-    gateway.auth.check_secret(given, settings.token, find_source(request.scope, gateway.auth.settings).address)
+    address = find_source(request.scope, gateway.auth.settings).address
+    if created is not None:
+        gateway.auth.check_hash(given, created.token_hash, address)
+        store.record_use(name)
+    else:
+        gateway.auth.check_secret(given, settings.token, address)
     raw, limit = await request.body(), settings.max_body_bytes
     if len(raw) > limit:
         raise RequestRefused(ErrorCode.TOO_LARGE, f"The request is larger than {limit:,} bytes (hooks.maxBodyBytes).")
@@ -211,7 +219,7 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
         raise RequestRefused(ErrorCode.BAD_REQUEST, "The request must be a JSON object.")
     try:
         headers = {header: text for header, text in request.headers.items() if header not in _PRIVATE_HEADERS}
-        task = await read_request(gateway.runtime.home, request.path_params["name"], body, headers)
+        task = await read_request(gateway.runtime.home, name, body, headers, created)
         if task is None:
             return HookAccepted("skipped")
         run = await gateway.background.hooks.take(task)

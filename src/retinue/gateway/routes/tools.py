@@ -43,6 +43,7 @@ DENIED_OVER_HTTP = (
     "cron",
     "gateway",
     "nodes",
+    "webhook_create",
 )
 INVOKED = "tool_invoked"
 """The kind of audit record for a call over HTTP, written before the call takes effect."""

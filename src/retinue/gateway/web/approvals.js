@@ -9,7 +9,20 @@ const VERDICTS = [
   ["deny", "Deny"],
 ];
 
-/** `resolve(request, verdict)` decides a request; `label(sessionKey)` names a conversation, null for the open one. */
+/** Requests that are questions of the agent, not permissions: the labels of their answers. */
+const ANSWERS = {
+  ui_confirm: [
+    ["allow-once", "Yes"],
+    ["deny", "No"],
+  ],
+  ui_prompt: [
+    ["allow-once", "Answer"],
+    ["deny", "Do not answer"],
+  ],
+};
+const MAX_ANSWER = 400;
+
+/** `resolve(request, verdict, reason)` decides a request; `label(sessionKey)` names a conversation, null for the open one. */
 export class Approvals {
   #root = byId("approvals");
   #cards = new Map();
@@ -32,7 +45,7 @@ export class Approvals {
   }
 
   #open({ request, expiresAt }) {
-    const decide = (verdict) => this.#decide(request, verdict);
+    const decide = (verdict, reason) => this.#decide(request, verdict, reason);
     const card = new Card(request, expiresAt, this.#label(request.sessionKey), decide);
     this.#cards.set(request.id, card);
     this.#root.append(card.element);
@@ -47,11 +60,11 @@ export class Approvals {
     if (hadFocus) byId("message").focus();
   }
 
-  async #decide(request, verdict) {
+  async #decide(request, verdict, reason) {
     const card = this.#cards.get(request.id);
     card.disable(true);
     try {
-      await this.#resolve(request, verdict);
+      await this.#resolve(request, verdict, reason);
       this.#close(request.id);
       this.#root.hidden = this.#cards.size === 0;
     } catch (error) {
@@ -68,10 +81,16 @@ class Card {
   constructor(request, expiresAt, elsewhere, decide) {
     const title = make("h2", { id: `title-${request.id}` }, reveal(request.title));
     const exactly = { tabindex: "0", role: "group", "aria-label": "Exact request" };
-    const offered = VERDICTS.filter(([verdict]) => verdict !== "allow-always" || request.remember.length);
-    this.#buttons = offered.map(([verdict, text]) =>
-      make("button", { type: "button", class: verdict, on: { click: () => decide(verdict) } }, text),
+    const verdicts = VERDICTS.filter(([verdict]) => verdict !== "allow-always" || request.remember.length);
+    const answer =
+      request.tool === "ui_prompt" ? make("input", { maxlength: `${MAX_ANSWER}`, "aria-label": "Your answer" }) : null;
+    const choose = (verdict) => decide(verdict, verdict === "deny" ? "" : (answer?.value.trim() ?? ""));
+    this.#buttons = (ANSWERS[request.tool] ?? verdicts).map(([verdict, text]) =>
+      make("button", { type: "button", class: verdict, on: { click: () => choose(verdict) } }, text),
     );
+    answer?.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.isComposing) choose("allow-once");
+    });
     const until = new Date(expiresAt).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
     const terms = `${shorten(request.tool, 60)} · a no unless answered by ${until}`;
     this.element = make(
@@ -82,6 +101,7 @@ class Card {
       make("pre", exactly, reveal(request.detail)),
       ...request.explanation.map((line) => make("p", { class: "plain faint" }, reveal(line))),
       request.remember.length ? remembered(request.remember) : null,
+      answer,
       this.#problem,
       make("div", { class: "verdicts" }, ...this.#buttons, make("span", { class: "faint" }, terms)),
     );

@@ -23,7 +23,7 @@ class Page {
   #conversation = new Conversation(byId("log"), () => this.#who(), (runs, place) => this.#findAsked(runs, place));
   #composer = new Composer((text) => this.#send(text), () => this.#stop());
   #pane = new SessionPane((key) => this.#open(key));
-  #approvals = new Approvals((request, verdict) => this.#decide(request, verdict), (key) => this.#elsewhere(key));
+  #approvals = new Approvals((...decided) => this.#decide(...decided), (key) => this.#elsewhere(key));
   #devices = new DevicePane((...call) => this.#link.call(...call), () => this.#attempting(() => this.#loadDevices()));
   #outbox = new Outbox(() => this.#link, (sent) => this.#accepted(sent));
   #setup = new SetupCard(
@@ -358,8 +358,8 @@ class Page {
     for (const { code } of fresh) this.#announce(`A device requests access: ${code}`);
   }
 
-  async #decide(request, verdict) {
-    await this.#link.call("approvals.resolve", { id: request.id, verdict, binding: request.binding });
+  async #decide(request, verdict, reason) {
+    await this.#link.call("approvals.resolve", { id: request.id, verdict, reason, binding: request.binding });
   }
 
   #elsewhere(key) {

@@ -17,7 +17,10 @@ from retinue.sessions.session import ELEVATED, Session
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, grant_elevation
 from retinue.tools.policy import SANDBOXED, Layers, Scope, Scopes, parse_tool_names
 
-NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
+NEVER_FOR_SUBAGENTS = (
+    *("gateway", "agents_list", "session_status", "cron", "sessions_send", "message"),
+    *("ui_confirm", "ui_notify", "ui_prompt", "webhook_create"),
+)
 """Tools that act for the whole assistant are left to the parent of a sub-agent."""
 NEVER_FOR_LEAVES = ("subagents", "sessions_list", "sessions_history", "sessions_spawn")
 """Tools that a sub-agent without the right to start others does not need."""

@@ -16,6 +16,8 @@ from retinue.automation.external_program import find_transform, transform
 from retinue.automation.heartbeat import PendingNoteStore
 from retinue.automation.webhooks import (
     PRESETS,
+    CreatedWebhook,
+    CreatedWebhookStore,
     HookFields,
     HookRefused,
     HookRules,
@@ -34,6 +36,7 @@ from retinue.config.sections.automation import HookMapping, HooksSettings
 from retinue.core.clock import derived_uuid, random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError, run_logged
+from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.runtime.channels.send import OwnerChat, find_chat, notify
@@ -41,6 +44,7 @@ from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.sessions.usage import BACKGROUND_SPENT
+from retinue.toolkit.owner import WebhookArguments
 from retinue.toolkit.processes.environment import base_environment
 
 log = logging.getLogger(__name__)
@@ -49,6 +53,8 @@ ROUND_SECONDS = 3_600.0
 STOP_SECONDS = 60.0
 TRANSFORMS = "hooks/transforms"
 LAST = "last"
+OWN_PATHS = ("wake", "agent")
+"""Webhooks that need no mapping."""
 
 
 def hook_rules(settings: HooksSettings) -> HookRules:
@@ -84,12 +90,17 @@ def _read_mapping(row: HookMapping) -> WebhookMapping:
     )
 
 
-async def read_request(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
-    """Return the task of a request; None if its transform returns nothing. Raise `HookRefused` if it is not allowed."""
+async def read_request(
+    home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str], created: CreatedWebhook | None = None
+) -> HookTask | None:
+    """Return the task of a request; None if its transform returns nothing. Raise `HookRefused` if it is not allowed.
+
+    `created` is the webhook that an agent created at this path.
+    """
     rules = hook_rules(home.config.hooks)
-    if path in ("wake", "agent"):
+    if path in OWN_PATHS:
         return read_hook(path, body, rules, random_id)
-    mapped = find_mapping(path, body, rules)
+    mapped = created.mapping if created else find_mapping(path, body, rules)
     changes = None
     if mapped.transform is not None:
         request = {"path": path, "payload": dict(body), "headers": dict(headers)}
@@ -113,6 +124,39 @@ async def _run_transform(home: Home, call: TransformCall, request: Mapping[str, 
     if not isinstance(made, dict):
         raise UsageError(f"The transform {path.name} must return an object, or null to ignore the request.")
     return read_hook_fields(made)
+
+
+class OwnerNotices(Struct, frozen=True):
+    """Notifications of the owner, and webhooks that the owner approved; implements `OwnerContact`."""
+
+    sessions: Sessions
+
+    def notify(self, agent: AgentId, key: str, text: str) -> str:
+        chat = find_chat(self.sessions, agent)
+        answer = Outbound(RunId(f"notice:{key}"), chat.session, "", TurnStatus.OK, text)
+        notify(self.sessions, chat, answer, "[Notification]", Source.OTHER)
+        if chat.origin is None:
+            return f"it waits in the session {chat.session}"
+        return f"it is sent to the chat {chat.origin.peer} on {chat.origin.channel}"
+
+    def check_webhook(self, name: str) -> None:
+        settings = self.sessions.home.config.hooks
+        if not settings.enabled:
+            raise UsageError("Webhooks are disabled. The owner can set hooks.enabled.")
+        taken = {mapped.path for mapped in hook_rules(settings).mappings}
+        if name in (*OWN_PATHS, *taken) or self._store.find(name) is not None:
+            raise UsageError(f"There is a webhook '{name}' already. Choose another name.")
+
+    def create_webhook(self, agent: AgentId, arguments: WebhookArguments) -> str:
+        self.check_webhook(arguments.name)
+        home = self.sessions.home
+        self._store.create(agent, arguments.name, arguments.message_template, arguments.wake_mode)
+        home.audit.record("webhook_created", f"agent {agent}", {"name": arguments.name, "agent": agent})
+        return f"{home.config.hooks.path.rstrip('/')}/{arguments.name}"
+
+    @property
+    def _store(self) -> CreatedWebhookStore:
+        return CreatedWebhookStore(self.sessions.services.database, self.sessions.home.clock)
 
 
 class WebhookReceiver(Struct, frozen=True):

@@ -294,6 +294,18 @@ CREATE TABLE clock_jumps (
 )
 """
 
+# Webhooks that agents created. A webhook without a token refuses every request.
+WEBHOOKS = """
+CREATE TABLE webhooks (
+    name       TEXT PRIMARY KEY,
+    agent      TEXT NOT NULL,
+    body       TEXT NOT NULL,
+    token_hash TEXT,
+    created_at TEXT NOT NULL,
+    used_at    TEXT
+)
+"""
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -309,10 +321,20 @@ STATE_SCHEMA: Schema = (
     (INBOX_UNFINISHED, INBOX_IN_ORDER, INBOX_FROM_CHATS),
     (JOB_RUNS_BY_SLOT, HEARTBEAT_STARTS, CLOCK_JUMPS),
     (COMMAND_RULE_CONTENT,),
+    (WEBHOOKS,),
 )
 
 JSON_COLUMNS = frozenset(
-    {"inbox.payload", "inbox.result", "outbox.chat", "outbox.body", "jobs.body", "children.body", "hook_runs.body"}
+    {
+        "children.body",
+        "hook_runs.body",
+        "inbox.payload",
+        "inbox.result",
+        "jobs.body",
+        "outbox.body",
+        "outbox.chat",
+        "webhooks.body",
+    }
 )
 """Columns that contain JSON. A row of a damaged database whose JSON cannot be read is not salvaged."""
 
@@ -347,6 +369,8 @@ MOMENT_COLUMNS = frozenset(
         "pairing_requests.asked_at",
         "pairing_requests.expires_at",
         "rule_uses.used_at",
+        "webhooks.created_at",
+        "webhooks.used_at",
         "written_lines.written_at",
     }
 )
@@ -363,6 +387,7 @@ RESTORED_TABLES = frozenset(
         "job_runs",
         "jobs",
         "rule_uses",
+        "webhooks",
         "written_lines",
     }
 )

@@ -11,6 +11,9 @@ from retinue.tools.approvals.broker import format_outcome
 from retinue.tools.approvals.store import Approval
 from retinue.tools.shell.explanation import show_compactly, show_on_one_line
 
+QUESTION, YES_OR_NO = "ui_prompt", "ui_confirm"
+"""The tools whose requests are questions of the agent, not permissions."""
+
 _VERDICT_TEXT = {
     Verdict.ALLOW_ONCE: "Allowed once",
     Verdict.ALLOW_ALWAYS: "Allowed permanently",
@@ -32,8 +35,18 @@ def question_lines(request: ApprovalRequest) -> list[str]:
     return lines
 
 
+def answer_text(decision: ApprovalDecision) -> str:
+    """Return what the person wrote besides the decision; empty if nothing."""
+    written = decision.because.partition(f"allowed by {decision.by}: ")
+    return written[2] if not written[0] else ""
+
+
 def answer_lines(request: ApprovalRequest) -> list[str]:
     """Return the commands that decide a request."""
+    if request.tool == QUESTION:
+        return [f"/approve {request.id} yes <your answer>", f"/approve {request.id} no"]
+    if request.tool == YES_OR_NO:
+        return [f"/approve {request.id} yes", f"/approve {request.id} no"]
     always = [f"/approve {request.id} allow-always"] if request.may_remember else []
     return [f"/approve {request.id} allow-once", *always, f"/approve {request.id} deny"]
 
