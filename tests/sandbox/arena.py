@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,9 +106,12 @@ class Arena:
                 **({} if self.uid == os.getuid() else other),
             )
 
-    def probe(self, enclosure: BackedSandbox | None, name: str) -> str:
-        """What an attempt says of itself; a program that was killed says nothing."""
-        return self.run(enclosure, SYSTEM_PYTHON, "-B", "-m", "tests.sandbox.probes", name, "facts.json").stdout
+    def probe(self, enclosure: BackedSandbox | None, *names: str) -> dict[str, str]:
+        """What attempts say of themselves, all made in one sandbox; the last may end the program that makes them."""
+        facts = str(self.workspace / "facts.json")
+        made = self.run(enclosure, SYSTEM_PYTHON, "-B", "-m", "tests.sandbox.probes", facts, *names, seconds=240)
+        lines = (line.partition("\t") for line in made.stdout.splitlines())
+        return {name: told for name, tab, told in lines if tab}
 
 
 def skip_without(sandboxes: Sandboxes, confinement: Confinement) -> None:
@@ -159,12 +162,17 @@ def _plant(arena: Arena) -> None:
         "home/victim.txt": "untouched",
         "home/workspace/notes.txt": "mine\n",
         "user/.ssh/id_ed25519": MARKER,
+        "user/.aws/credentials": MARKER,
+        "user/.bash_history": MARKER,
+        "user/.gnupg/private.key": MARKER,
+        "user/tool.sh": f"#!/bin/sh\necho {MARKER}\n",
         "temporary.txt": MARKER,
     }
     for name, text in secrets.items():
         path = arena.base / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (arena.base / "user/tool.sh").chmod(0o755)
     package = arena.workspace / "tests/sandbox"
     shutil.copytree(
         Path(__file__).with_name("probes"), package / "probes", ignore=shutil.ignore_patterns("__pycache__")
@@ -206,7 +214,7 @@ def _greet(listener: socket.socket) -> None:
             client, _ = listener.accept()
         except OSError:
             return
-        with client:
+        with client, suppress(OSError):  # it may not wait for the answer
             client.recv(100)
             client.sendall(MARKER.encode())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -165,6 +166,59 @@ async def test_a_tainted_request_with_network_in_its_sandbox_needs_approval(benc
     bench.settings["network"] = "proxy"
     await bench.run("touch made", tainted=True, asks_when_tainted=True)
     assert len(bench.asked) == 1
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_command_cannot_change_what_git_or_retinue_obey(bench: Bench) -> None:
+    guarded = {".git/config": "[core]\n", ".git/hooks/pre-push": "#!/bin/sh\n", ".git/info/exclude": "x\n"}
+    nested = {f"deps/lib/{name}": text for name, text in guarded.items()}
+    for name, text in {**guarded, **nested}.items():
+        path = bench.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    spoil = "echo evil >> $g/config; echo evil > $g/hooks/post-commit; rm -f $g/hooks/pre-push; echo evil > $g/info/x"
+    command = (
+        f"for g in .git deps/lib/.git; do {spoil}; done; mkdir .retinue; echo evil > .retinue/x; echo fine > made;"
+        " mv .git moved; mkdir -p .git/hooks; echo evil > .git/hooks/post-checkout; echo evil > .git/config"
+    )
+    told = await bench.run(command)
+    assert (bench.workspace / "made").read_text() == "fine\n"
+    assert {name: (bench.workspace / name).read_text() for name in {**guarded, **nested}} == {**guarded, **nested}
+    assert sorted(path.name for path in bench.workspace.glob(".git/hooks/*")) == ["pre-push"]
+    assert sorted(path.name for path in bench.workspace.glob("deps/lib/.git/hooks/*")) == ["pre-push"]
+    assert not (bench.workspace / ".retinue").exists()
+    assert "restored .retinue: commands may not change it" in told
+
+
+@pytest.mark.usefixtures("backend")
+async def test_restoring_a_file_follows_no_link_that_a_command_made(bench: Bench, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "hooks").mkdir(parents=True)
+    (outside / "config").write_text("mine\n")
+    (bench.workspace / ".git/hooks").mkdir(parents=True)
+    (bench.workspace / ".git/config").write_text("[core]\n")
+    await bench.run(f"mv .git moved; ln -s {outside} .git")
+    assert (outside / "config").read_text() == "mine\n"
+    assert list((outside / "hooks").iterdir()) == []
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_command_sees_the_same_user_as_outside(bench: Bench) -> None:
+    told = await bench.run("id -u; stat -c %u notes.txt; test -w notes.txt && echo writable")
+    assert told.split() == [str(os.getuid()), str(os.getuid()), "writable"]
+
+
+@pytest.mark.usefixtures("backend")
+async def test_the_limit_of_processes_holds_for_every_user(bench: Bench) -> None:
+    bench.settings["limits"] = {"processes": 40}
+    script = (
+        "import os, time\nn = 0\ntry:\n  for _ in range(200):\n    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
+        "    n += 1\nexcept OSError: pass\nprint('started', n, flush=True)"
+    )
+    (bench.workspace / "flood.py").write_text(script)
+    told = await bench.run("python3 flood.py")
+    found = re.search(r"started (\d+)", told)
+    assert (int(found[1]) <= 40) if found else "killed: it started more than 40 processes" in told
 
 
 async def test_elevated_commands_are_unconfined_and_say_so(bench: Bench) -> None:

@@ -25,11 +25,8 @@ USERS = [
     *([pytest.param(NOBODY, id="as-nobody")] if os.getuid() == 0 else []),
 ]
 
-HELD = {
-    "call_as_another_processor": ("held", ""),
-    "start_too_many_processes": ("held", "killed: it started more than 64 processes"),
-}
-"""What an attempt says that did not succeed, where it may not live to say that it was held."""
+ENDS_ALL = "start_too_many_processes"
+"""An attempt for which the supervisor may end everything, where the kernel does not hold it."""
 
 WORKS_UNCONFINED = (
     *("read_the_configuration", "read_credentials", "read_the_state_database", "list_the_home"),
@@ -38,10 +35,14 @@ WORKS_UNCONFINED = (
     *("change_the_hosts_files", "watch_the_hosts_folders", "look_into_the_hosts_processes"),
     *("reach_the_host_through_proc", "read_the_hosts_descriptors", "use_sysfs"),
     *("connect_to_the_hosts_loopback", "send_datagrams_to_the_host", "connect_to_a_unix_socket"),
-    *("connect_to_an_abstract_socket", "kill_the_host", "trace_the_host", "trace_itself", "read_the_hosts_memory"),
+    *("connect_to_an_abstract_socket", "trace_itself", "read_the_hosts_memory"),
+    *("read_cloud_credentials", "read_the_shells_history", "read_the_keyring_of_gnupg"),
+    *("read_the_environment_of_the_host", "write_into_another_workspace"),
+    *("run_a_program_of_the_home", "use_the_services_of_the_host", "make_a_program_of_another_user"),
+    *("truncate_the_hosts_files", "signal_everybody"),
     *("take_a_descriptor_from_the_host", "change_the_hosts_limits", "share_memory_with_the_host"),
     *("use_the_keyring", "change_the_personality", "start_too_many_processes", "use_too_much_memory", "write_too_much"),
-    *("gain_privileges_by_a_program", "find_secrets_in_the_environment"),
+    *("gain_privileges_by_a_program", "find_secrets_in_the_environment", "kill_the_host", "trace_the_host"),
 )
 """Attempts that are sure to succeed where nothing confines them, and do no harm: they show that the others mean it."""
 
@@ -57,19 +58,22 @@ def enclosure(arena: Arena, request: pytest.FixtureRequest) -> BackedSandbox:
     return arena.enter(backend=request.param)
 
 
-def test_there_are_at_least_forty_attempts() -> None:
-    assert len(PROBES) >= 40
+def test_there_are_at_least_a_hundred_attempts() -> None:
+    assert len(PROBES) >= 100
 
 
-@pytest.mark.parametrize("name", PROBES)
-def test_no_attempt_succeeds(arena: Arena, enclosure: BackedSandbox, name: str) -> None:
-    assert arena.probe(enclosure, name).strip() in HELD.get(name, ("held",))
+def test_no_attempt_succeeds(arena: Arena, enclosure: BackedSandbox) -> None:
+    names = [name for name in PROBES if name != ENDS_ALL]
+    told = arena.probe(enclosure, *names)
+    assert list(told) == names
+    assert {name: what for name, what in told.items() if not what.startswith(("held", "killed"))} == {}
+    assert "ESCAPED" not in arena.probe(enclosure, ENDS_ALL).get(ENDS_ALL, "")
 
 
-@pytest.mark.parametrize("name", WORKS_UNCONFINED)
-def test_the_attempts_are_real(name: str) -> None:
+def test_the_attempts_are_real() -> None:
     with open_arena(os.getuid()) as fresh:
-        assert "ESCAPED" in fresh.probe(None, name)
+        told = fresh.probe(None, *WORKS_UNCONFINED)
+    assert [name for name in WORKS_UNCONFINED if "ESCAPED" not in told.get(name, "")] == []
 
 
 def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: BackedSandbox) -> None:
@@ -87,7 +91,7 @@ def test_no_process_is_left_of_a_flood(arena: Arena, enclosure: BackedSandbox) -
     left = [
         folder
         for folder in Path("/proc").glob("[0-9]*")
-        if b"start_too_many_processes" in _read(folder / "cmdline").split(b"\0")
+        if str(arena.workspace / "facts.json").encode() in _read(folder / "cmdline").split(b"\0")
     ]
     assert left == []
 

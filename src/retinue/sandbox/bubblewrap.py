@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -24,6 +26,7 @@ from retinue.sandbox.confinement import (
     Network,
     SandboxLevel,
 )
+from retinue.sandbox.guarded_files import find_guarded
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
 
@@ -35,17 +38,16 @@ _OLDEST = (0, 5, 0)
 _DISABLES_USER_NAMESPACES = (0, 8, 0)
 _NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
-    *("--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL"),
+    *("--hostname", "sandbox", "--cap-drop", "ALL"),
 )
 _FILES = (
-    ("/etc/passwd", "agent:x:1000:1000:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
-    ("/etc/group", "agent:x:1000:\nnogroup:x:65534:\n"),
     ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"),
     ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
 )
 _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "sched_debug")
 """Files of `/proc` that describe the kernel and need no capability; some are readable only by root's programs."""
 _TRIAL_SECONDS = 10
+_NOBODY = 65534
 _INSTALL = (
     "Install bubblewrap 0.5 or newer: `apt-get install bubblewrap`, `dnf install bubblewrap` or `apk add bubblewrap`."
 )
@@ -71,12 +73,42 @@ _SWITCHES = (
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 
 
+class _Identity(Struct, frozen=True):
+    """The user inside: the same as outside, so that programs show the same owners, but with a home of its own."""
+
+    uid: int
+    gid: int
+    name: str
+    group: str
+
+    @classmethod
+    def of(cls, uid: int | None) -> _Identity:
+        number = os.getuid() if uid is None else uid
+        try:
+            entry = pwd.getpwuid(number)
+            gid = os.getgid() if uid is None else entry.pw_gid
+            return cls(number, gid, entry.pw_name, grp.getgrgid(gid).gr_name)
+        except KeyError:
+            return cls(number, os.getgid() if uid is None else number, "agent", "agent")
+
+    def files(self) -> dict[str, bytes]:
+        """Return the user database."""
+        users = f"{self.name}:x:{self.uid}:{self.gid}:{self.name}:{USER_HOME}:/bin/bash\n"
+        groups = f"{self.group}:x:{self.gid}:\n"
+        if self.uid != _NOBODY:
+            users += f"nobody:x:{_NOBODY}:{_NOBODY}:nobody:/:/bin/false\n"
+        if self.gid != _NOBODY:
+            groups += f"nogroup:x:{_NOBODY}:\n"
+        return {"/etc/passwd": users.encode(), "/etc/group": groups.encode()}
+
+
 class Bubblewrap(Struct, frozen=True, dict=True):
-    """The `bwrap` program of this machine, tested once."""
+    """The `bwrap` program of this machine, tested once. `uid` is the user that runs it, if it is another one."""
 
     name: str = "bubblewrap"
     level: SandboxLevel = SandboxLevel.NAMESPACES
     shows_parts: bool = True
+    uid: int | None = None
 
     @cached_property
     def program(self) -> str | None:
@@ -117,8 +149,10 @@ class Bubblewrap(Struct, frozen=True, dict=True):
         machine = this_machine()
         assert machine is not None
         assert self.program is not None
-        files = _read_files()
-        environment = make_environment(confinement, entry)
+        identity = _Identity.of(self.uid)
+        files = _read_files(identity)
+        guarded = find_guarded(str(confinement.visible)) if confinement.writable else []
+        environment = make_environment(confinement, entry, identity.name)
         options = [
             *self._namespaces(),
             *("--new-session", "--die-with-parent", "--info-fd", str(INFO), "--block-fd", str(BLOCK)),
@@ -126,6 +160,7 @@ class Bubblewrap(Struct, frozen=True, dict=True):
             *_etc(files, first=FIRST_FEED + 2),
             *_kernel(confinement),
             *_mounts(confinement),
+            *_protect(confinement.visible, guarded),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
             *("--chdir", str(PurePosixPath(str(confinement.folder), entry.below)), "--clearenv"),
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
@@ -141,11 +176,14 @@ class Bubblewrap(Struct, frozen=True, dict=True):
             port=PROXY_PORT if confinement.network is Network.PROXY else None,
             stamp=str(confinement.own / "sandbox.json"),
             part=confinement.part,
+            guarded=(str(confinement.visible), tuple(guarded)),
         )
 
     def _namespaces(self) -> tuple[str, ...]:
         forbids = self.version >= _DISABLES_USER_NAMESPACES
-        return (*_NAMESPACES, *(("--disable-userns",) if forbids else ()))
+        identity = _Identity.of(self.uid)
+        known = ("--uid", str(identity.uid), "--gid", str(identity.gid))
+        return (*_NAMESPACES, *known, *(("--disable-userns",) if forbids else ()))
 
 
 def find_remedy(root: Path) -> str:
@@ -191,11 +229,18 @@ def _system() -> Iterator[str]:
             yield from ("--ro-bind", folder, folder)
 
 
-def _read_files() -> dict[str, bytes]:
+def _protect(folder: Path, guarded: Iterable[str]) -> Iterator[str]:
+    """Yield the options that show guarded paths read-only, if they exist and are no links."""
+    for path in (folder / name for name in guarded):
+        if path.exists() and path.resolve() == path:
+            yield from ("--ro-bind", str(path), str(path))
+
+
+def _read_files(identity: _Identity) -> dict[str, bytes]:
     """Return the files of `/etc`, some from the host: copying a small file is cheaper than another mount."""
     copied = {f"/etc/{name}": Path("/etc", name) for name in ETC_FILES}
     found = {name: path.read_bytes() for name, path in copied.items() if path.is_file()}
-    return {**found, **{path: text.encode() for path, text in _FILES}}
+    return {**found, **identity.files(), **{path: text.encode() for path, text in _FILES}}
 
 
 def _etc(files: Iterable[str], first: int) -> Iterator[str]:
@@ -236,9 +281,9 @@ def _mounts(confinement: Confinement) -> Iterator[str]:
         yield from ("--remount-ro", str(path))
 
 
-def make_environment(confinement: Confinement, entry: CommandStart) -> dict[str, str]:
+def make_environment(confinement: Confinement, entry: CommandStart, user: str) -> dict[str, str]:
     """Return the variables of a program, independent of the host's."""
-    fixed = {"HOME": USER_HOME, "USER": "agent", "LOGNAME": "agent", "TMPDIR": "/tmp"}  # noqa: S108
+    fixed = {"HOME": USER_HOME, "USER": user, "LOGNAME": user, "TMPDIR": "/tmp"}  # noqa: S108
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
     through = dict.fromkeys(names, proxy) | {"no_proxy": "localhost,127.0.0.1", "NO_PROXY": "localhost,127.0.0.1"}

@@ -289,7 +289,7 @@ class LaunchPlan(Struct, frozen=True):
 
     `options` precede the program's own arguments. `feeds` are files in memory that the program reads by descriptor
     number. `port` is where the proxy listens inside; None disables the network. `part` must still be the same folder,
-    or the program is not started.
+    or the program is not started. `guarded` are paths of the working folder that are restored when the command ends.
     """
 
     kind: BackendKind
@@ -302,6 +302,7 @@ class LaunchPlan(Struct, frozen=True):
     port: int | None = None
     stamp: str = ""
     part: VisiblePart | None = None
+    guarded: tuple[str, tuple[str, ...]] = ("", ())
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as JSON-compatible data."""
@@ -317,6 +318,7 @@ class LaunchPlan(Struct, frozen=True):
             "rules": self.rules,
             "port": self.port,
             "stamp": self.stamp,
+            "guarded": self.guarded,
             "part": None if self.part is None else [str(self.part.path), self.part.place.device, self.part.place.inode],
         }
 

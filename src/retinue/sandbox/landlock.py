@@ -25,6 +25,7 @@ from retinue.sandbox.confinement import (
     Network,
     SandboxLevel,
 )
+from retinue.sandbox.guarded_files import find_guarded
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
 
@@ -88,7 +89,15 @@ class Landlock(Struct, frozen=True, dict=True):
             rules=tuple(_rules(confinement)),
             stamp=str(confinement.own / "sandbox.json"),
             part=confinement.part,
+            guarded=_guard(confinement),
         )
+
+
+def _guard(confinement: Confinement) -> tuple[str, tuple[str, ...]]:
+    if not confinement.writable:
+        return "", ()
+    folder = str(confinement.visible)
+    return folder, tuple(find_guarded(folder))
 
 
 def _rules(confinement: Confinement) -> list[tuple[str, bool]]:

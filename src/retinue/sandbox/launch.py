@@ -13,7 +13,14 @@ import os
 import signal
 import time
 
-from retinue.sandbox.process_restrictions import require_same_folder, restrict_process, set_limits
+from retinue.sandbox.guarded_files import record_files, restore_files
+from retinue.sandbox.process_restrictions import (
+    enter_pid_group,
+    leave_pid_group,
+    require_same_folder,
+    restrict_process,
+    set_limits,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +40,8 @@ _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
 _OOM_SCORE_ADJUSTMENT = 500
+_OWN_PROCESSES = {"bubblewrap": 3, "landlock": 1, "docker": 2}
+"""The supervisor and the wrappers of a program, which do not count."""
 
 
 class Launcher:
@@ -50,14 +59,20 @@ class Launcher:
         self._proxy_socket = proxy_socket
         self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
         self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
+        folder, guarded = plan["guarded"]
+        self._recorded = record_files(folder, guarded)
+        limits = plan["limits"]
+        # the kernel's own limit does not apply to root
+        own = _OWN_PROCESSES[plan["kind"]]
+        self._group = enter_pid_group(limits[1] + own) if limits is not None and os.geteuid() == 0 else None
         self.containers: list[str] = []
         raise_oom_score()
 
     @property
     def processes(self) -> int | None:
-        """The maximum number of processes, if the kernel does not enforce it: it never does for root."""
+        """The maximum number of processes if the kernel does not enforce it: for root without a group of processes."""
         limits = self._plan["limits"]
-        return limits[1] if limits is not None and os.geteuid() == 0 else None
+        return limits[1] if limits is not None and os.geteuid() == 0 and self._group is None else None
 
     def start(self, argv: list[str], actions: list[FileAction]) -> int:
         """Start one program; raise `OSError` if it cannot be sandboxed."""
@@ -142,7 +157,11 @@ class Launcher:
         return self._spawn(program, [program, *options, *argv], self._plan["environment"], actions)
 
     def clean_up(self) -> None:
-        """Remove containers that outlived the program that started them."""
+        """Restore guarded files, and remove containers that outlived the program that started them."""
+        for path in restore_files(self._plan["guarded"][0], self._recorded):
+            os.write(2, f"restored {path}: commands may not change it\n".encode(errors="replace"))
+        if self._group is not None:
+            leave_pid_group(self._group)
         if not self.containers:
             return
         program = self._plan["program"]

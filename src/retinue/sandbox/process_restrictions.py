@@ -6,6 +6,7 @@ failure raises: a program is never started with partial restrictions.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -15,7 +16,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
@@ -37,6 +38,7 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_
 _CLEAR_ALL, _FILTER, _SIGKILL = 4, 2, 9
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
+_GROUPS = "/sys/fs/cgroup"
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -61,6 +63,69 @@ def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
         _, hard = resource.prlimit(pid, what)
         bounded = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.prlimit(pid, what, (bounded, bounded))
+
+
+def enter_pid_group(processes: int) -> str | None:
+    """Move this process into a new control group with a limit of processes; return its folder, None if not possible.
+
+    The limit holds for root as well. `leave_pid_group` ends it.
+    """
+    for base in _pid_group_bases():
+        group = f"{base}/retinue-{os.getpid()}"
+        try:
+            os.makedirs(group, exist_ok=True)  # noqa: PTH103
+            _write(f"{group}/pids.max", str(processes))
+            _write(f"{group}/cgroup.procs", "0")
+        except OSError:
+            remove_group(group)
+            continue
+        return group
+    return None
+
+
+def _pid_group_bases() -> Iterator[str]:
+    """Yield the folders of control groups that limit processes, of both versions of the interface."""
+    if os.path.isdir(f"{_GROUPS}/pids"):  # noqa: PTH112
+        yield f"{_GROUPS}/pids"
+    # elsewhere than at the root, other limits of this process's group would be lost
+    elif os.path.isfile(f"{_GROUPS}/cgroup.controllers") and _read("/proc/self/cgroup").strip() == "0::/":  # noqa: PTH113
+        try:
+            os.makedirs(f"{_GROUPS}/retinue", exist_ok=True)  # noqa: PTH103
+            _write(f"{_GROUPS}/cgroup.subtree_control", "+pids")
+            _write(f"{_GROUPS}/retinue/cgroup.subtree_control", "+pids")
+        except OSError:
+            return
+        yield f"{_GROUPS}/retinue"
+
+
+def leave_pid_group(group: str) -> None:
+    """Leave the control group and remove it."""
+    base = os.path.dirname(group)  # noqa: PTH120
+    with contextlib.suppress(OSError):
+        _write(f"{base.removesuffix('/retinue')}/cgroup.procs", "0")
+    remove_group(group)
+
+
+def remove_group(group: str) -> None:
+    """Remove a control group if nothing runs in it."""
+    with contextlib.suppress(OSError):
+        os.rmdir(group)  # noqa: PTH106
+
+
+def remove_groups_of(supervisor: int) -> None:
+    """Remove the control group that a killed supervisor left."""
+    for base in (f"{_GROUPS}/pids", f"{_GROUPS}/retinue"):
+        remove_group(f"{base}/retinue-{supervisor}")
+
+
+def _read(path: str) -> str:
+    with open(path) as stream:  # noqa: PTH123
+        return stream.read()
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as stream:  # noqa: PTH123
+        stream.write(text)
 
 
 def count_own_processes() -> int:

@@ -49,6 +49,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "clock_settime": (227, 112),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "creat": (85, None),
     "create_module": (174, None),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
@@ -87,6 +88,8 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "lsetxattr": (189, 6),
     "memfd_secret": (447, 447),
     "migrate_pages": (256, 238),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
     "modify_ldt": (154, None),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
@@ -100,8 +103,11 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "msgsnd": (69, 189),
     "name_to_handle_at": (303, 264),
     "nfsservctl": (180, 42),
+    "open": (2, None),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
+    "openat": (257, 56),
+    "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
@@ -171,6 +177,12 @@ _NO_ERROR = 0
 """The error number of a call that does nothing and reports success."""
 
 
+_RUNS_AS_OWNER = 0o6000
+"""The set-user-id and set-group-id bits of a mode."""
+_CREATES = 0o100 | 0o20000000
+"""The flags of open that create a file: O_CREAT and the bit of O_TMPFILE."""
+
+
 class Refuse(Struct, frozen=True):
     """The call fails with an error, regardless of its arguments."""
 
@@ -210,7 +222,16 @@ class OnlyNull(Struct, frozen=True):
     argument: int
 
 
-Rule = Refuse | RefuseFlags | RefuseValues | OnlyValues | OnlyNull
+class RefuseNewMode(Struct, frozen=True):
+    """The call fails if its flags create a file and its mode has one of these bits."""
+
+    call: str
+    flags: int
+    mode: int
+    mask: int
+
+
+Rule = Refuse | RefuseFlags | RefuseValues | RefuseNewMode | OnlyValues | OnlyNull
 
 
 def _refuse(names: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
@@ -233,12 +254,26 @@ COMMON: tuple[Rule, ...] = (
     # obsolete calls
     *_refuse("modify_ldt uselib ustat sysfs _sysctl create_module query_module get_kernel_syms nfsservctl"),
     Refuse("lookup_dcookie"),
+    # programs that run as their owner; the mode of openat2 cannot be read, and programs fall back to openat
+    Refuse("openat2", errno.ENOSYS),
+    RefuseNewMode("open", 1, 2, _RUNS_AS_OWNER),
+    RefuseNewMode("openat", 2, 3, _RUNS_AS_OWNER),
+    RefuseFlags("creat", 1, _RUNS_AS_OWNER),
+    RefuseFlags("mknod", 1, _RUNS_AS_OWNER),
+    RefuseFlags("mknodat", 2, _RUNS_AS_OWNER),
     OnlyValues("personality", 0, _QUERY_PERSONALITY),
     RefuseValues("ioctl", 1, _TYPE_INTO_TERMINAL),
 )
 """The rules for all sandboxed programs."""
 
-IN_NAMESPACES: tuple[Rule, ...] = (*COMMON, OnlyValues("socket", 0, (_UNIX, _INET, _INET6), errno.EAFNOSUPPORT))
+IN_NAMESPACES: tuple[Rule, ...] = (
+    *COMMON,
+    OnlyValues("socket", 0, (_UNIX, _INET, _INET6), errno.EAFNOSUPPORT),
+    RefuseFlags("chmod", 1, _RUNS_AS_OWNER),
+    RefuseFlags("fchmod", 1, _RUNS_AS_OWNER),
+    RefuseFlags("fchmodat", 2, _RUNS_AS_OWNER),
+    RefuseFlags("fchmodat2", 2, _RUNS_AS_OWNER),
+)
 """For a program in its own namespaces: its sockets reach nothing outside, and need no other families."""
 
 ON_THE_HOST: tuple[Rule, ...] = (
@@ -299,6 +334,15 @@ def _compile_rule(rule: Rule) -> list[bytes]:
             return [_fail(error)]
         case RefuseFlags(_, argument, mask):
             return [_load_argument(argument), _step(_ANY_BIT, mask, no=1), _fail(errno.EPERM), _step(_RETURN, _ALLOW)]
+        case RefuseNewMode(_, flags, mode, mask):
+            return [
+                _load_argument(flags),
+                _step(_ANY_BIT, _CREATES, no=3),
+                _load_argument(mode),
+                _step(_ANY_BIT, mask, no=1),
+                _fail(errno.EPERM),
+                _step(_RETURN, _ALLOW),
+            ]
         case RefuseValues(_, argument, values):
             return [*_compare(argument, values), _step(_RETURN, _ALLOW), _fail(errno.EPERM)]
         case OnlyValues(_, argument, values, error):

@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.02
 _KILL_ROUNDS = 500
-_WATCH_SECONDS = 0.2
+_WATCH_SECONDS = 0.05
 _WRAPPER = "bwrap\n"
 _STATUS = struct.Struct("=i")
 _MOST_PASSED = 6
@@ -336,6 +336,7 @@ class Server:
         pid = self._supervisors.pop(sender)
         self._told.discard(sender)
         os.close(sender)
+        remove_groups_of(pid)
         if os.waitpid(pid, os.WNOHANG)[0] == 0:
             os.kill(pid, signal.SIGTERM)
             self._abandoned.add(pid)
@@ -346,6 +347,7 @@ if __name__ == "__main__":
     sys.path.append(sys.argv[-1])
     if sys.argv[1] == "serve":
         import retinue.sandbox.launch  # noqa: F401 - loaded here once, not by every supervisor
+        from retinue.sandbox.process_restrictions import remove_groups_of
 
         gc.freeze()
         Server(int(sys.argv[2])).serve()
