@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,9 +13,11 @@ from typing import Any
 
 import anyio
 
+from bench.everyday import run_everyday
 from bench.measure import Sheet, median_ms
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.sandbox.bubblewrap import Bubblewrap
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes, built_in
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
@@ -47,7 +50,51 @@ def run(*, full: bool) -> None:
                 continue
             sheet.row(f"{backend.name}: found out to work, once per process", tried, "ms")
             _measure(sheet, home, backend.name, plain, runs)
+        _compare_with_bare(sheet, home, runs)
+    for each in run_everyday(full=full):
+        where = f"{each.backend} as {each.user}"
+        sheet.row(f"everyday commands that print the same, {where}", each.equal, "%", f"of {each.commands}")
+        sheet.row(f"everyday commands that need approval or print a secret, {where}", each.asked + len(each.leaked), "")
+        for difference in each.differences:
+            print(f"  differs in {where}: {difference.command}", file=sys.stderr)
     sheet.save()
+
+
+def _compare_with_bare(sheet: Sheet, home: Path, runs: int) -> None:
+    """Compare a sandboxed command with bubblewrap alone: the same mounts and namespaces, started by one process."""
+    enclosure = _enter(home, backend="bubblewrap")
+    if not isinstance(enclosure.backend, Bubblewrap):
+        return
+    bare = (enclosure.backend.program or "", *bare_options(enclosure), *TRUE)
+    ours, alone = [], []
+    for _ in range(3):  # by turns, because the load of the machine changes
+        ours.append(anyio.run(_time, home, enclosure, TRUE, runs // 2))
+        alone.append(_time_bare(bare, runs // 2))
+    sheet.row("bubblewrap: the program alone", statistics.median(alone), "ms")
+    ratio = statistics.median(ours) / statistics.median(alone)
+    sheet.row("bubblewrap: a command, compared with the program alone", ratio, "×", "≤ 2")
+
+
+def bare_options(enclosure: BackedSandbox) -> list[str]:
+    """Return the options of a sandbox without those that need descriptors: limits, filter and files in memory."""
+    words = [word.decode() for word in enclosure.wrap(ENVIRONMENT).feeds[0].split(b"\0")[:-1]]
+    left_out = {"--info-fd": 2, "--block-fd": 2, "--seccomp": 2, "--perms": 2, "--file": 3}
+    options, position = [], 0
+    while position < len(words):
+        skipped = left_out.get(words[position])
+        if skipped is None:
+            options.append(words[position])
+        position += skipped or 1
+    return options
+
+
+def _time_bare(argv: tuple[str, ...], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={}, check=True)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
 
 
 def _measure(sheet: Sheet, home: Path, name: str, plain: float, runs: int) -> None:

@@ -110,6 +110,19 @@ def test_a_fifo_in_its_place_does_not_block(home: HomePaths) -> None:
     assert "FIFO" in str(load_config(home, {}).errors[0])
 
 
+@pytest.mark.parametrize("text", ["{ tools: { exec: { security: 'denny' }, deny: ['web_*'] } }", "{ tools: "])
+def test_an_invalid_file_without_an_earlier_valid_one_denies_all_tools(write: Write, text: str) -> None:
+    loaded = load_config(write(text), {})
+    assert loaded.config.tools.deny == ["*"]
+    assert "all tools are denied" in messages(loaded)[-1]
+
+
+def test_an_invalid_value_relaxes_no_other_setting(write: Write) -> None:
+    load_config(write("{ tools: { deny: ['exec'] } }"), {})
+    loaded = load_config(write("{ tools: { deny: ['exec'] }, gateway: { port: 'x' } }"), {})
+    assert (loaded.source, loaded.config.tools.deny) == ("last-good", ["exec"])
+
+
 def test_a_damaged_good_copy_means_the_defaults(write: Write) -> None:
     home = write("{")
     good_copy_of(home).write_bytes(b"\x00")

@@ -20,6 +20,7 @@ from retinue.config.variables import declared_variables, substitute
 from retinue.core.errors import StorageError, UsageError
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
+from retinue.structs.decode import decode
 
 log = logging.getLogger(__name__)
 
@@ -141,8 +142,12 @@ def _fall_back(home: HomePaths, environment: Mapping[str, str], problems: tuple[
             notice = _fallback_notice(home, f"The last configuration that was valid is used instead: {copy}.")
             pending = pending_keys(checked.tree)
             return LoadedConfig(checked.config, home, "last-good", (*problems, notice), pending, checked.tree)
-    notice = _fallback_notice(home, "There is no earlier valid configuration, so the defaults are used instead.")
-    return LoadedConfig(Config(), home, "defaults", (*problems, notice), (), Located({}, home.config_file, 1))
+    notice = _fallback_notice(
+        home, "There is no earlier valid configuration, so the defaults are used instead, and all tools are denied."
+    )
+    # the file may have restricted tools, and the defaults would allow them
+    config = decode(Config, {"tools": {"deny": ["*"]}})
+    return LoadedConfig(config, home, "defaults", (*problems, notice), (), Located({}, home.config_file, 1))
 
 
 def _fallback_notice(home: HomePaths, message: str) -> Problem:

@@ -230,7 +230,7 @@ def _system() -> Iterator[str]:
 
 
 def _protect(folder: Path, guarded: Iterable[str]) -> Iterator[str]:
-    """Yield the options that show guarded paths read-only, if they exist and are no links."""
+    """Yield the options that show guarded paths read-only. A missing path or a link cannot be mounted."""
     for path in (folder / name for name in guarded):
         if path.exists() and path.resolve() == path:
             yield from ("--ro-bind", str(path), str(path))

@@ -24,8 +24,11 @@ from retinue.storage.files.file_info import FolderIdentity
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Program folders besides `/usr`: links into it, or real folders on older systems."""
 ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates/extracted", "pki/tls/certs", "pki/ca-trust/extracted")
-ETC_FILES = ("ld.so.cache", "localtime", "ssl/cert.pem", "ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf")
-"""The files of `/etc` that programs need: library paths, certificates, time zone."""
+ETC_FILES = (
+    *("ld.so.cache", "localtime", "ssl/cert.pem", "ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf"),
+    *("os-release", "debian_version", "lsb-release", "magic", "services", "protocols", "shells", "locale.alias"),
+)
+"""The files of `/etc` that programs need: library paths, certificates, time zone, names of services."""
 
 _STATE = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence", "sandboxes")
 """Folders of Retinue's home that a sandbox never shows, besides the home itself."""

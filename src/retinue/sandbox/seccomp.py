@@ -284,7 +284,8 @@ ON_THE_HOST: tuple[Rule, ...] = (
     # because common programs such as git fail if they cannot set one
     *_refuse("chmod fchmod fchmodat fchmodat2", _NO_ERROR),
     *_refuse("chown lchown fchown fchownat utime utimes futimesat inotify_add_watch"),
-    *_refuse("setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"),
+    # programs that copy attributes accept a file system without them
+    *_refuse("setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr", errno.EOPNOTSUPP),
     OnlyNull("utimensat", 1),
     # System V and POSIX IPC, which all processes of a user share
     *_refuse("shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open mq_unlink"),

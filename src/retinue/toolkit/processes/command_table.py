@@ -137,6 +137,7 @@ class CommandTable:
         on_exit: OnExit = ignore_exit,
         max_output: int = 200_000,
         grace: float = GRACE_SECONDS,
+        server: ForkServer | None = None,
     ) -> None:
         self._clock = clock
         self._new_id = new_id
@@ -145,7 +146,7 @@ class CommandTable:
         self._grace = grace
         self._commands: dict[str, RunningCommand] = {}
         self._tasks: TaskGroup | None = None
-        self._server = ForkServer()
+        self._server = server or ForkServer()
 
     async def __aenter__(self) -> CommandTable:
         self._tasks = anyio.create_task_group()

@@ -23,7 +23,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 import retinue
 from retinue.toolkit.processes import supervisor
 
-SCRIPT = (sys.executable, "-I", "-S", "-X", "utf8", supervisor.__file__)
+SCRIPT = ("-I", "-S", "-X", "utf8", supervisor.__file__)
 PACKAGE = str(Path(retinue.__file__).parent.parent)
 _STATUS = struct.Struct("=i")
 _CHUNK = 65_536
@@ -160,9 +160,14 @@ class SupervisorProcess(Process):
 
 
 class ForkServer:
-    """Starts supervisors. `start` starts the server itself if it does not run."""
+    """Starts supervisors. `start` starts the server itself if it does not run.
 
-    def __init__(self) -> None:
+    `user` is the user that commands run as, if it is not this one; `python` is then an interpreter that it can run.
+    """
+
+    def __init__(self, user: int | None = None, python: str = sys.executable) -> None:
+        self._script = (python, *SCRIPT)
+        self._as: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
         self._process: Process | None = None
         self._requests: socket.socket | None = None
         self._starting = anyio.Lock()
@@ -198,13 +203,14 @@ class ForkServer:
         with theirs:
             try:
                 self._process = await anyio.open_process(
-                    [*SCRIPT, "serve", str(theirs.fileno()), PACKAGE],
+                    [*self._script, "serve", str(theirs.fileno()), PACKAGE],
                     stdin=DEVNULL,
                     stdout=DEVNULL,
                     stderr=None,
                     env={},
                     start_new_session=True,
                     pass_fds=(theirs.fileno(),),
+                    **self._as,
                 )
             except BaseException:
                 ours.close()
