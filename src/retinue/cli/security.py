@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation
+from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 200
 MAX_SETTLED = 50
 _MAX_VALUE_CHARS = 300
+HEADER = ("agent", "principal", "may", "decision", "by")
 SOURCES = ("email", "webhook", "api", "browser", "channel_metadata", "web_search", "web_fetch", "memory", "unknown")
 
 
@@ -68,6 +69,26 @@ def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit
         {"file": str(audit.path), "entries": shown},
         lambda: "\n".join(map(_format, shown)) or "There are no matching entries.",
     )
+    return 0
+
+
+@security.command()
+@click.option("--agent", metavar="ID", help="Only this agent.")
+@pass_invocation
+def matrix(invocation: Invocation, agent: str | None) -> int:
+    """Print what the owner, other people, programs and automatic turns may do with each agent, and what decides it."""
+    from msgspec.structs import asdict
+
+    from retinue.core.keys import parse_agent_id
+    from retinue.runtime.inspect.matrix import capability_matrix
+
+    config = invocation.load_home().config
+    wanted = parse_agent_id(agent) if agent else None
+    if wanted is not None:
+        config.agents.resolve(wanted)
+    rows = [row for row in capability_matrix(config) if wanted is None or row.agent == wanted]
+    cells = [(row.agent, row.principal, row.capability, row.decision.value, row.by) for row in rows]
+    invocation.show([asdict(row) for row in rows], lambda: table(cells, header=HEADER))
     return 0
 
 
