@@ -21,7 +21,7 @@ MAX_NAME_CHARS = 80
 UNNAMED = "job"
 """The name of a job whose name and message have no visible characters."""
 MAX_MESSAGE_CHARS = 20_000
-NEEDS_MESSAGE = "A job needs a message for the agent."
+NEEDS_MESSAGE = "A job needs a message for the agent. Give one: `--message TEXT` on the command line."
 
 
 class JobFields(Declared, rename="camel"):

@@ -251,7 +251,8 @@ class JobStore:
             ids = ", ".join(known.id for known in named)
             raise UsageError(f"{len(named)} jobs have the name '{job}'. Use an id: {ids}.")
         known = ", ".join(f"{known.id} ({known.name})" for known in self.all()[:10]) or "none"
-        raise UsageError(f"There is no job '{job}'. Jobs: {known}.")
+        how = "`retinue cron list` shows them, `retinue cron add` adds one."
+        raise UsageError(f"There is no job '{job}'. Jobs: {known}. {how}")
 
     def all(self) -> tuple[Job, ...]:
         return tuple(decode_job(row["body"]) for row in self._database.read(_ALL))

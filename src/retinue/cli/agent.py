@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from retinue.cli.common import (
     which_session,
 )
 from retinue.cli.connect import ConnectOptions, added_skills, open_assistant
-from retinue.cli.terminal import echo, is_terminal
+from retinue.cli.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from retinue.core.approval import ApprovalRequest, Ask
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import TurnEvent
+    from retinue.core.model import Failure
     from retinue.runtime.open import Runtime
     from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
@@ -186,13 +186,13 @@ class _Printer:
         self._printed = ""
         self._refused: OSError | None = None
         self._accepted_at: str | None = None
+        self._failure: Failure | None = None
+        self._model = ""
 
     def _acknowledge(self, run: str) -> None:
         """Print on standard error, for programs, that the message is stored."""
-        if is_terminal(sys.stderr) and not self._invocation.as_json:
-            return
-        data = {"event": "accepted", "runId": run, "acceptedAt": self._accepted_at}
-        self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
+        if self._invocation.as_json:
+            self._invocation.note(json.dumps({"event": "accepted", "runId": run, "acceptedAt": self._accepted_at}))
 
     async def emit(self, event: TurnEvent) -> None:
         from retinue.core.events import (
@@ -203,6 +203,7 @@ class _Printer:
             Notice,
             TextDelta,
             ToolStarted,
+            TurnFinished,
         )
 
         match event:
@@ -223,6 +224,8 @@ class _Printer:
                 self._invocation.note(format_decision(decision))
             case Notice(text):
                 self._invocation.note(text)
+            case TurnFinished(failure=failure, model=model):
+                self._failure, self._model = failure, model
 
     def _stream(self, text: str) -> None:
         """Print a part of the answer. If standard output is closed, the turn continues and the answer is stored."""
@@ -283,7 +286,12 @@ class _Printer:
         if outbound.text and not self._printed:
             self._invocation.show({}, outbound.text)
         if outbound.error:
+            from retinue.cli.model_advice import advise
+
             echo(redact_everything(f"error: {outbound.error}"), err=True)
+            advice = advise(self._failure, outbound.error, self._model, in_chat=False)
+            if advice:
+                self._invocation.note(advice)
 
 
 def to_json(outbound: Outbound) -> dict[str, Any]:
@@ -306,7 +314,7 @@ def to_json(outbound: Outbound) -> dict[str, Any]:
         "status": str(outbound.status),
     }
     if outbound.error:
-        data["error"] = outbound.error
+        data["error"] = {"kind": "TurnFailed", "message": outbound.error}
     if outbound.media:
         data["media"] = list(outbound.media)
     return data

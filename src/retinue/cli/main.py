@@ -152,7 +152,7 @@ def run(arguments: list[str]) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="retinue", standalone_mode=False, obj=invocation)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        _report_interrupt(invocation)
         return 130
     except (click.ClickException, RetinueError, OSError, ExceptionGroup) as error:
         return _end(first_cause(error), invocation, as_json="--json" in arguments)
@@ -164,10 +164,12 @@ def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
     match error:
         case click.ClickException():
             if as_json:
-                _print_json("UsageError", error.format_message())
+                _print_json("UsageError", f"{error.format_message()}{_point_to_help(error)}")
             else:
                 shown = io.StringIO()
                 error.show(shown)
+                if not _has_context(error):
+                    shown.write(f"{_point_to_help(error).strip()}\n")
                 echo(_redact(shown.getvalue()), err=True, nl=False)
             return error.exit_code
         case RetinueError():
@@ -180,6 +182,24 @@ def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
             return 1
         case _:
             raise error
+
+
+def _report_interrupt(invocation: Invocation) -> None:
+    if invocation.as_json:
+        _print_json("Interrupted", "The command was interrupted.")
+    else:
+        invocation.note("Interrupted.")
+
+
+def _point_to_help(error: click.ClickException) -> str:
+    """Return where the usage is explained."""
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "retinue"
+    return f" `{command} --help` shows the usage."
+
+
+def _has_context(error: click.ClickException) -> bool:
+    """Return whether click itself prints the usage: an error of its parser does not know the command."""
+    return isinstance(error, click.UsageError) and error.ctx is not None
 
 
 def _log(error: OSError, invocation: Invocation) -> None:

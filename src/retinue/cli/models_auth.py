@@ -200,7 +200,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
         elsewhere = next((row for row in credentials.listed() if row.id == id), None)
         if elsewhere is not None:
             raise UsageError(f"'{id}' is not stored for this agent: {_say_origin(elsewhere)}")
-        known = f"Stored keys: {', '.join(own)}." if own else "No key is stored."
+        known = f"Stored keys: {', '.join(own)}." if own else "No key is stored; `retinue models auth add` stores one."
         raise UsageError(f"There is no key '{id}'. {known}")
     _forget(credentials, id)
     credentials.remove(id)

@@ -86,7 +86,11 @@ def explain_run(home: Home, key: SessionKey, run: str | None, approvals: Sequenc
     entries = list(_read(home.paths.sessions(key.agent) / f"{session.id}.jsonl"))
     wanted = _find_run(entries, run)
     if wanted is None:
-        raise UsageError(f"'{key}' has no turn '{run}'." if run else f"There was no turn in '{key}' yet.")
+        raise UsageError(
+            f"'{key}' has no turn '{run}'. Without a turn, the last one is explained."
+            if run
+            else f"There was no turn in '{key}' yet. Talk to the agent first: retinue chat"
+        )
     return _explain(entries, wanted, key, approvals)
 
 
