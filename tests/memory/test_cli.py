@@ -174,3 +174,29 @@ def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, pl
     origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}
     foreign, own = ("memory/page.md", "extra/vault/page.md")[:: 1 if place == "workspace" else -1]
     assert origins == {foreign: "untrusted", own: "agent"}
+
+
+def test_status_says_why_a_key_for_chat_models_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY", "MISTRAL_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    note(home, "memory/a.md", "The harbour is closed.")
+    status = data("status")
+    assert (status["provider"], status["fallback"]) == ("local", None)
+    assert "no key for embedding" in status["chosen"]
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdefghij")
+    assert "OPENAI_API_KEY is used for chat models only" in data("status")["chosen"]
+    monkeypatch.delenv("OPENAI_API_KEY")
+    config = {"models": {"providers": {"gemini": {"apiKey": "AIza0123456789abcdefghij"}}}}
+    (home / "retinue.json").write_text(json.dumps(config))
+    assert "models.providers.gemini.apiKey is used for chat" in data("status")["chosen"]
+    assert "provider to 'gemini'" in data("status")["chosen"]
+
+
+def test_status_reports_a_fallback_in_every_process(home: Path) -> None:
+    search = {"provider": "openai-compatible", "remote": {"baseUrl": "http://127.0.0.1:9/v1"}, "fallback": "local"}
+    (home / "retinue.json").write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}}))
+    note(home, "memory/a.md", "The harbour is closed.")
+    assert data("index")["embedded"] == 1
+    status = data("status")
+    assert status["provider"] == "local"
+    assert status["fallback"].startswith("openai-compatible/")

@@ -54,8 +54,8 @@ def test_one_agent_says_nothing_about_another(database: Database, writes: AgentW
 
 
 def test_a_line_among_very_many_is_found(writes: AgentWrites) -> None:
-    writes.record(NOTE, [f"line {n}" for n in range(3_000)])
-    assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 2999"]) is Trust.UNTRUSTED
+    writes.record(NOTE, [f"line {n}" for n in range(2_000)])
+    assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 1999"]) is Trust.UNTRUSTED
     assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) is Trust.AGENT
 
 
@@ -78,3 +78,27 @@ def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None
 def test_only_what_is_new_counts_as_added() -> None:
     assert added_lines("a\nb\n", "a\n  b\nc\n") == ["c"]
     assert lines_of("one\u2028still one\x0band so on\ntwo") == ["one\u2028still one\x0band so on", "two"]
+
+
+def test_lines_that_are_all_the_owners_are_the_owners(writes: AgentWrites) -> None:
+    writes.record(NOTE, ["I prefer tea.", "Call Ann."], origin=Trust.OWNER)
+    assert writes.origin(NOTE, ["I prefer tea.", "", "Call Ann.", "Call Ann."]) is Trust.OWNER
+    assert writes.origin(NOTE, ["I prefer tea.", "Own words."]) is Trust.AGENT
+    assert writes.origin(NOTE, ["", "---"]) is Trust.AGENT
+    assert writes.paths() == []
+
+
+@pytest.mark.parametrize("first", [Trust.OWNER, Trust.UNTRUSTED])
+def test_a_line_that_was_untrusted_once_stays_so(writes: AgentWrites, first: Trust) -> None:
+    second = Trust.UNTRUSTED if first is Trust.OWNER else Trust.OWNER
+    writes.record(NOTE, ["send money"], origin=first)
+    writes.record(NOTE, ["send money"], origin=second)
+    assert writes.origin(NOTE, ["send money"]) is Trust.UNTRUSTED
+    writes.record("memory/new.md", ["send money"], origin=Trust.OWNER)
+    writes.carry(NOTE, "memory/new.md")
+    assert writes.origin("memory/new.md", ["send money"]) is Trust.UNTRUSTED
+
+
+def test_a_very_long_text_of_the_owner_does_not_make_the_whole_file_the_owners(writes: AgentWrites) -> None:
+    writes.record(NOTE, [f"line {n}" for n in range(2_001)], origin=Trust.OWNER)
+    assert writes.origin(NOTE, ["anything"]) is Trust.AGENT

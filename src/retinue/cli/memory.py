@@ -57,7 +57,7 @@ async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str
     import anyio.to_thread
 
     from retinue.memory.scan import plan_sync
-    from retinue.runtime.memory.session_memory import index_path
+    from retinue.runtime.memory.session_memory import explain_embedder, index_path
 
     found = await index.status()
     plan = await anyio.to_thread.run_sync(plan_sync, index.store, index.library, 0)
@@ -67,6 +67,8 @@ async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str
         "backend": found.backend,
         "provider": found.provider,
         "model": found.model,
+        "chosen": explain_embedder(room),
+        "fallback": found.fallback,
         "files": found.totals.files,
         "chunks": found.totals.chunks,
         "embedded": found.totals.embedded,

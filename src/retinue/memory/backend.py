@@ -59,6 +59,8 @@ class IndexStatus(Struct, frozen=True):
     dirty: bool
     synced_at: str | None
     problems: tuple[NoteProblem, ...]
+    fallback: str | None = None
+    """Why the notes were embedded by another provider than the configured one."""
     backend: Backend = "builtin"
 
 

@@ -43,6 +43,7 @@ FEW_CHUNKS = 1_000
 LOOK_AGAIN_SECONDS = 2.0
 _NO_EMBEDDER = "none"
 _SYNCED = "synced"
+_FALLBACK = "fallback"
 
 T = TypeVar("T")
 
@@ -77,6 +78,8 @@ class MemoryIndex:
         self._looked: float | None = None
         self._problems: tuple[NoteProblem, ...] = ()
         self._reason: str | None = None
+        self._fallback = ""
+        """Why an earlier embedder is not used any more."""
         self._waiting = 0
         self._chunks: int | None = None
         """The number of chunks at the last search."""
@@ -157,8 +160,10 @@ class MemoryIndex:
                 reason = await self._fill(self.store, tally, use, progress)
             if reason and len(self._embedders) > 1:
                 log.warning("%s Embedding continues with %s.", reason, self._embedders[1].provider)
-                del self._embedders[0]
+                failed = self._embedders.pop(0)
+                self._fallback = f"{failed.provider}/{failed.model} was replaced: {reason}"
                 return await self._sync(False, use, progress)
+            await _blocking(self.store.set_meta, _FALLBACK, self._fallback)
             await _blocking(self.store.set_meta, _SYNCED, self._clock.now().isoformat(timespec="seconds"))
         except BaseException:
             self._dirty = True
@@ -272,13 +277,16 @@ class MemoryIndex:
 
     async def status(self) -> IndexStatus:
         embedder = self.embedder
+        who = (embedder.provider, embedder.model) if embedder else (_NO_EMBEDDER, "")
+        fallback = await _blocking(self.store.get_meta, _FALLBACK) or None
+        identity = await _blocking(self.store.identity) if fallback else None
         return IndexStatus(
             await self._totals(),
-            embedder.provider if embedder else _NO_EMBEDDER,
-            embedder.model if embedder else "",
+            *((identity.provider, identity.model) if identity else who),
             self.is_dirty,
             await _blocking(self.store.get_meta, _SYNCED),
             self._problems,
+            fallback,
         )
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Provenance of lines in an agent's files: hashes of untrusted lines, so that they are recognised when read.
+"""Provenance of lines in an agent's files: hashes of untrusted lines and of the owner's, to recognise them.
 
 A line is recorded before it is written: a note indexed between the two steps must not count as the agent's own.
 """
@@ -19,6 +19,7 @@ _MAX_QUERY_LINES = 500
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines makes the whole file untrusted."""
 _WHOLE_FILE = bytes(16)
+_UNTRUSTED_WINS = f"ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != '{Trust.OWNER}'"
 _IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
@@ -34,7 +35,7 @@ def added_lines(before: str, after: str) -> list[str]:
 
 
 class AgentWrites(Struct, frozen=True):
-    """Records untrusted lines in the files of one agent.
+    """Records untrusted lines, and lines that the owner wrote, in the files of one agent.
 
     Paths are relative to its workspace, or absolute for files elsewhere.
     """
@@ -43,43 +44,49 @@ class AgentWrites(Struct, frozen=True):
     clock: Clock
     agent: AgentId
 
-    def record(self, path: str, lines: Iterable[str], session: str = "") -> None:
-        """Record that these lines of a file are untrusted."""
+    def record(self, path: str, lines: Iterable[str], session: str = "", *, origin: Trust = Trust.UNTRUSTED) -> None:
+        """Record the origin of these lines of a file. A line that was untrusted once stays so."""
         hashes = {_hash(line) for line in lines if _has_content(line)}
         if not hashes:
             return
         if len(hashes) > MAX_RECORDED_LINES:
+            if origin is Trust.OWNER:
+                return
             hashes = {_WHOLE_FILE}
         at = self.clock.now().isoformat(timespec="seconds")
-        rows = [(self.agent, path, digest, Trust.UNTRUSTED, session, at) for digest in sorted(hashes)]
+        rows = [(self.agent, path, digest, origin, session, at) for digest in sorted(hashes)]
         with self.database.change() as base:
-            base.executemany("INSERT OR IGNORE INTO written_lines VALUES (?, ?, ?, ?, ?, ?)", rows)
+            base.executemany(f"INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) {_UNTRUSTED_WINS}", rows)  # noqa: S608 - constants only
 
     def carry(self, old: str, new: str) -> None:
         """Copy the origin of a file's lines to its new path."""
         with self.database.change() as base:
             base.execute(
-                "INSERT OR IGNORE INTO written_lines "
-                "SELECT agent, ?, line, origin, session, written_at FROM written_lines WHERE agent = ? AND path = ?",
+                "INSERT INTO written_lines SELECT agent, ?, line, origin, session, written_at FROM written_lines "  # noqa: S608
+                f"WHERE agent = ? AND path = ? {_UNTRUSTED_WINS}",
                 (new, self.agent, old),
             )
 
     def origin(self, path: str, lines: Sequence[str]) -> Trust:
-        """Return the trust level of these lines; lines that were not recorded were written by the agent."""
-        known = "SELECT 1 FROM written_lines WHERE agent = ? AND path = ?"
+        """Return the trust level of these lines: the owner's if all are; lines without a record are the agent's."""
+        known = "SELECT origin FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return Trust.AGENT
-        hashes = [_WHOLE_FILE, *(_hash(line) for line in lines if _has_content(line))]
+        content = {_hash(line) for line in lines if _has_content(line)}
+        hashes, owned = [_WHOLE_FILE, *sorted(content)], 0
         for at in range(0, len(hashes), _MAX_QUERY_LINES):
             some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))
-            if self.database.read(f"{known} AND line IN ({marks}) LIMIT 1", (self.agent, path, *some)):
+            found = self.database.read(f"{known} AND line IN ({marks})", (self.agent, path, *some))
+            if any(row[0] != Trust.OWNER for row in found):
                 return Trust.UNTRUSTED
-        return Trust.AGENT
+            owned += len(found)
+        return Trust.OWNER if owned and owned == len(content) else Trust.AGENT
 
     def paths(self) -> list[str]:
         """Return the files that contain untrusted lines."""
-        rows = self.database.read("SELECT DISTINCT path FROM written_lines WHERE agent = ?", (self.agent,))
+        untrusted = "SELECT DISTINCT path FROM written_lines WHERE agent = ? AND origin != ?"
+        rows = self.database.read(untrusted, (self.agent, Trust.OWNER))
         return [row[0] for row in rows]
 
 

@@ -107,7 +107,7 @@ class _Shown:
     def __init__(self) -> None:
         self.hits: list[MemoryHit] = []
         self._seen: dict[str, set[tuple[int, str]]] = {}
-        self._texts: dict[str, set[date | None]] = {}
+        self._texts: dict[tuple[str, Trust], set[date | None]] = {}
 
     def borders(self, chunk: StoredChunk) -> bool:
         """Return whether a chunk overlaps or adjoins the lines of a hit."""
@@ -131,8 +131,8 @@ class _Shown:
         return best if any(line.weight > 0 for line in best) else []
 
     def repeats(self, chunk: StoredChunk, snippet: Snippet) -> bool:
-        """Return whether another hit shows the same text; on another day it is another fact."""
-        days = self._texts.get(_plain(snippet.text))
+        """Return whether another hit of the same origin shows the text; on another day it is another fact."""
+        days = self._texts.get((_plain(snippet.text), chunk.origin))
         return days is not None and (chunk.day is None or chunk.day in days)
 
     def joins(self, item: ScoredChunk, snippet: Snippet) -> bool:
@@ -168,7 +168,7 @@ class _Shown:
             )
         )
         self._note(chunk.path, snippet)
-        self._texts.setdefault(_plain(snippet.text), set()).add(chunk.day)
+        self._texts.setdefault((_plain(snippet.text), chunk.origin), set()).add(chunk.day)
 
     def _note(self, path: str, snippet: Snippet) -> None:
         self._seen.setdefault(path, set()).update(enumerate(snippet.text.split("\n"), start=snippet.start_line))
@@ -181,12 +181,12 @@ def _plain(text: str) -> str:
 def _without_copies(candidates: Sequence[ScoredChunk]) -> Iterator[ScoredChunk]:
     """Yield the candidates; those with the text of an earlier one come last, and only if their day is another.
 
-    The same text in several files would otherwise fill the result.
+    The same text in several files would otherwise fill the result. An untrusted copy does not replace a trusted one.
     """
-    seen: dict[str, set[date | None]] = {}
+    seen: dict[tuple[str, Trust], set[date | None]] = {}
     copies: list[ScoredChunk] = []
     for item in candidates:
-        days = seen.setdefault(_plain(item.chunk.text), set())
+        days = seen.setdefault((_plain(item.chunk.text), item.chunk.origin), set())
         if not days:
             yield item
         elif item.chunk.day is not None and item.chunk.day not in days:

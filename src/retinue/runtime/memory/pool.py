@@ -105,7 +105,7 @@ class MemoryPool:
         if found is None:
             home = workspace.home
             secrets = Secrets(home.environment, home.redactor)
-            found = make_embedders(workspace.settings.memory_search, secrets, home.paths.models)
+            found = make_embedders(workspace.settings.memory_search, secrets, home.paths.models, home.config.models)
             self._embedders[workspace.id] = found
             for embedder in found:
                 self._stack.push_async_callback(embedder.aclose)

@@ -22,6 +22,8 @@ from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.store.sqlite import SqliteStore
+from retinue.providers.settings import ModelsSettings
+from retinue.providers.vendors import settings_of
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.memory.sources import open_notes, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
@@ -72,7 +74,7 @@ async def open_index(
                 notes.export if notes.exports is not None else no_derived_notes,
             ),
             workspace.home.clock,
-            embedders=make_embedders(settings, secrets, workspace.home.paths.models),
+            embedders=make_embedders(settings, secrets, workspace.home.paths.models, workspace.home.config.models),
             rules=make_rules(settings.query),
         )
         try:
@@ -113,23 +115,50 @@ def make_rules(query: QuerySettings) -> SearchRules:
     )
 
 
-def make_embedders(settings: MemorySearchSettings, secrets: Secrets, models: Path) -> list[Embedder]:
+def make_embedders(
+    settings: MemorySearchSettings, secrets: Secrets, models: Path, chat: ModelsSettings | None = None
+) -> list[Embedder]:
     """Return the embedders in order of preference; none if vectors are off.
 
-    `auto` never sends notes anywhere unless an endpoint for embedding was configured. `models` is the folder of model
-    files.
+    `auto` never sends notes anywhere unless an endpoint or a key for embedding was configured. `models` is the folder
+    of model files; `chat` has the keys of chat models, which a provider that is named uses too.
     """
     if not settings.store.vector.enabled:
         return []
-    remote = settings.remote
-    first = settings.provider
-    if first == "auto":
-        first = "openai-compatible" if remote.base_url else "openai" if remote.api_key else "local"
+    first = _choose_provider(settings)
     names = [name for name in dict.fromkeys((first, settings.fallback)) if name not in ("none", "auto")]
     return [
-        _make_local(settings.local, models) if name == "local" else _make_remote(name, settings, secrets)
+        _make_local(settings.local, models) if name == "local" else _make_remote(name, settings, secrets, chat)
         for name in names
     ]
+
+
+def _choose_provider(settings: MemorySearchSettings) -> str:
+    if settings.provider != "auto":
+        return settings.provider
+    remote = settings.remote
+    return "openai-compatible" if remote.base_url else "openai" if remote.api_key else "local"
+
+
+def explain_embedder(workspace: AgentWorkspace) -> str | None:
+    """Return why `provider: auto` chose its embedder, and how a key that it does not use is used; None otherwise."""
+    settings, home = workspace.settings.memory_search, workspace.home
+    if settings.provider != "auto" or not settings.store.vector.enabled:
+        return None
+    match _choose_provider(settings):
+        case "openai-compatible":
+            return "auto: memorySearch.remote has a baseUrl"
+        case "openai":
+            return "auto: memorySearch.remote has an apiKey"
+    for name, variable in KEY_VARIABLES.items():
+        configured = settings_of(home.config.models, name)
+        source = variable if home.environment.get(variable) else f"models.providers.{name}.apiKey"
+        if home.environment.get(variable) or (configured and configured.api_key):
+            return (
+                f"auto: the built-in model, so that notes stay on this machine; {source} is used for chat models only. "
+                f"Set memorySearch.provider to '{name}' to embed with it."
+            )
+    return "auto: the built-in model; no key for embedding is configured"
 
 
 def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
@@ -141,13 +170,16 @@ def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
     return LocalEmbedder(folder / Path(local.model_path).expanduser())
 
 
-def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) -> Embedder:
+def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets, chat: ModelsSettings | None) -> Embedder:
     from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 
     remote = settings.remote
     key = secrets.environment.get(KEY_VARIABLES.get(name, "")) or None
+    configured = settings_of(chat, name) if chat and name in KEY_VARIABLES else None
     if remote.api_key:
         key = secrets.resolve(remote.api_key)
+    elif key is None and configured and configured.api_key:
+        key = secrets.resolve(configured.api_key)
     headers = {header: secrets.resolve(value) for header, value in remote.headers.items()}
     endpoint = EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers)
     return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))

@@ -177,8 +177,12 @@ class _Sessions(Struct, frozen=True):
         found = next(row for row in self.store.list() if row.id == session)
         texts = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
         foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
-        self.writes.record(f"{SESSIONS_PREFIX}{session}.md", foreign, str(found.key))
-        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in texts)]) + "\n"
+        heading = f"# Session of {found.started_at:%Y-%m-%d}"
+        own = [heading, *(line for text, trust in texts if trust is Trust.OWNER for line in lines_of(text))]
+        path = f"{SESSIONS_PREFIX}{session}.md"
+        self.writes.record(path, own, str(found.key), origin=Trust.OWNER)
+        self.writes.record(path, foreign, str(found.key))
+        return "\n".join([heading, "", *(text for text, _ in texts)]) + "\n"
 
 
 def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:

@@ -228,15 +228,15 @@ class ContextWindow(Struct, frozen=True):
 
     async def _flush(self, messages: tuple[Message, ...]) -> None:
         """Write notes to the diary: the model's or, if it gives none, an extract made without it."""
-        notes, foreign = await self._take_notes(messages)
+        notes, origins = await self._take_notes(messages)
         now = local_time(self.turn.agent)
         if notes:
             path = f"memory/{now:%Y-%m-%d}.md"
             entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
             try:
-                self.turn.agent.shared.memories.writes(self.turn.agent.workspace).record(
-                    path, foreign, str(self.turn.key)
-                )
+                writes = self.turn.agent.shared.memories.writes(self.turn.agent.workspace)
+                for origin, lines in origins.items():
+                    writes.record(path, lines, str(self.turn.key), origin=origin)
                 self.turn.agent.workspace.root.append(path, entry.encode())
             except StorageError as error:
                 await self.turn.emit(Notice(f"Notes could not be written to the diary: {error}"))
@@ -244,8 +244,8 @@ class ContextWindow(Struct, frozen=True):
             self.turn.agent.shared.memories.record_change(self.turn.agent.workspace)
         self.turn.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
-    async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
-        """Return notes on the conversation, and those of their lines that derive from untrusted text."""
+    async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, dict[Trust, list[str]]]:
+        """Return notes on the conversation, and which of their lines derive from untrusted text or quote the owner."""
         flush = self._settings.memory_flush
         chain = self._flusher()
         window = min(self.fixed.window, self.turn.agent.access.info(chain[0]).window)
@@ -261,9 +261,13 @@ class ContextWindow(Struct, frozen=True):
             log.warning("the memory flush of %s got no answer: %s", self.turn.key, error)
             notes = ""
         if notes:
-            return notes, lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
+            foreign = lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
+            return notes, {Trust.UNTRUSTED: foreign}
         extract = extract_notes(self.turn.transcript.tree.messages, redact=self.turn.agent.shared.tools.redact)
-        return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]
+        return extract.markdown, {
+            trust: [f"- {line.text}" for line in extract.lines if line.trust is trust]
+            for trust in (Trust.OWNER, Trust.UNTRUSTED)
+        }
 
     async def _ask(self, system: str, user: str) -> str:
         """Make one call to the model that writes summaries."""
