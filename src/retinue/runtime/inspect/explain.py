@@ -59,7 +59,7 @@ class Explained(Struct, frozen=True):
     more: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        return {"decision": str(self.effect), **self.more, "because": self.because}
+        return {"decision": str(self.effect), **self.more, "because": self.because, "reason": self.because}
 
 
 class SessionStanding(Struct, frozen=True):
@@ -98,17 +98,27 @@ class SessionStanding(Struct, frozen=True):
                 try:
                     enclosure = None if confinement is None else enclose(sandboxes, context, workdir)
                 except ToolFailed as failure:
-                    refused = self._under_policy("exec", Effect.DENY, str(failure), {"segments": []})
+                    refused = self._under_policy(
+                        "exec", Effect.DENY, str(failure), {"segments": [], "sandboxed": False, "needs": []}
+                    )
                     yield lambda text: refused
                     return
+
+                stays = enclosure is not None and sandboxes.decide(self.session).required
 
                 def judge(text: str) -> Explained:
                     call = ExecArguments(command=text, workdir=workdir)
                     launch = make_launch_request(call, context, folder, settings, base, rules, enclosure)
-                    _, decision = assess_launch(launch, rules, root)
-                    segments = [list(argv) for argv in decision.segments]
-                    effect = _EFFECTS[type(decision)]
-                    return self._under_policy("exec", effect, decision.because, {"segments": segments})
+                    launch = replace(launch, stays_inside=stays)
+                    assessed = assess_launch(launch, rules, root)
+                    more = {
+                        "segments": [list(argv) for argv in assessed.decision.segments],
+                        "sandboxed": assessed.request.confinement is not None,
+                        "needs": list(map(str, assessed.needs)),
+                    }
+                    return self._under_policy(
+                        "exec", _EFFECTS[type(assessed.decision)], assessed.decision.because, more
+                    )
 
                 yield judge
 

@@ -15,14 +15,24 @@ from msgspec.structs import replace
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.storage.files import Root
 from retinue.toolkit.processes.command_checks import find_control_word, find_word_outside, repository_objection
 from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
+from retinue.toolkit.processes.grants import SandboxView, find_needs, git_environment, grant, harden_text
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.processes.scripts import bind_patterns, find_changed, hash_scripts
 from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.elevated import elevate_rules
-from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
+from retinue.tools.shell.allowlist import (
+    ANY_FURTHER,
+    Argv,
+    ArgvPattern,
+    AskWhen,
+    CommandRules,
+    CommandRuleStore,
+    Security,
+)
 from retinue.tools.shell.analysis import (
     AnalysedCommand,
     CommandLocation,
@@ -43,6 +53,8 @@ from retinue.tools.shell.decision import (
     find_text_problem,
 )
 from retinue.tools.shell.explanation import describe_risk, explain_command, show_compactly, show_on_one_line
+from retinue.tools.shell.needs import UNSANDBOXED, Need, NeedKind, split_roughly
+from retinue.tools.shell.wrappers import innermost
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -52,7 +64,8 @@ class LaunchRequest(Struct, frozen=True):
     """A command that a call asks to run: a launch without programs, its variables, and its open working folder.
 
     `programs` are the folders to search for programs. `readable` is the folder that the session is restricted to, if it
-    is not the whole workspace. `confinement` is the name of the sandbox that the command would
+    is not the whole workspace. `named` are needs beyond the sandbox that the call names; a command that `stays_inside`
+    cannot leave the sandbox, not even with approval. `confinement` is the name of the sandbox that the command would
     run in, or None if it would run unconfined.
     """
 
@@ -62,6 +75,8 @@ class LaunchRequest(Struct, frozen=True):
     shown_folder: str
     programs: ProgramFolders
     readable: Root | None = None
+    named: tuple[Need, ...] = ()
+    stays_inside: bool = False
 
     @property
     def confinement(self) -> str | None:
@@ -74,41 +89,97 @@ async def approve_launch(
 ) -> Launch:
     """Return the launch with its programs and variables; raises `ToolFailed` unless the rules or a person allow it."""
     rules = elevate_rules(rule_store.rules(context.agent), context.elevated)
-    reading, decision = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
-    if context.is_wary and isinstance(decision, Allow):
-        decision = _recheck_tainted(decision, request, rules)
-    match decision:
+    assessment = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
+    request = assessment.request
+    if context.is_wary and isinstance(assessment.decision, Allow):
+        assessment = replace(assessment, decision=_recheck_tainted(assessment.decision, request, rules))
+    match assessment.decision:
         case Deny(because):
             raise ToolFailed(because)
-        case Allow():
-            launch = _prepare(request, context, decision)
+        case Allow() as decision:
+            launch = _prepare(assessment, context, decision)
             for pattern in dict.fromkeys(segment.pattern for segment in decision.grounds if segment.pattern):
                 rule_store.record_use(context.agent, pattern, request.draft.text)
             return launch
-        case NeedsApproval():
-            return await _ask_approval(request, context, rule_store, new_id, reading, decision)
+        case NeedsApproval() as decision:
+            return await _ask_approval(assessment, context, rule_store, new_id, decision)
         case unknown:
             assert_never(unknown)
 
 
-def assess_launch(
-    request: LaunchRequest, rules: CommandRules, root: Root
-) -> tuple[AnalysedCommand | NotAnalysable, CommandDecision]:
+class Assessment(Struct, frozen=True):
+    """The analysis of a command and the decision on it.
+
+    `request` has the sandbox in which the command would run after the decision, and `needs` are what it gets there
+    beyond its own sandbox.
+    """
+
+    request: LaunchRequest
+    reading: AnalysedCommand | NotAnalysable
+    decision: CommandDecision
+    needs: tuple[Need, ...] = ()
+
+
+def assess_launch(request: LaunchRequest, rules: CommandRules, root: Root) -> Assessment:
     """Return the analysis of a command and the decision of the rules; nobody is asked yet."""
-    text = request.draft.text
-    impossible = find_text_problem(text)
+    impossible = find_text_problem(request.draft.text)
     if impossible is not None:
-        return NotAnalysable(impossible), Deny(impossible)
-    home = None if request.confinement else request.draft.environment.get("HOME")
-    reading = analyse(text, CommandLocation(home, OpenFolderListing(request.folder)))
-    if request.confinement is not None:
-        return reading, decide_command(reading, rules, sandboxed=True)
+        return Assessment(request, NotAnalysable(impossible), Deny(impossible))
+    enclosure = request.draft.enclosure
+    if enclosure is None:
+        return _assess_unconfined(request, rules, root)
+    return _assess_sandboxed(request, rules, root, enclosure)
+
+
+def _assess_sandboxed(request: LaunchRequest, rules: CommandRules, root: Root, enclosure: BackedSandbox) -> Assessment:
+    """Assess a command of a sandboxed session: without needs it runs; with needs, the rules or a person allow them."""
+    text = request.draft.text
+    reading = analyse(text, CommandLocation(None, OpenFolderListing(request.folder)))
+    commands = reading.commands if isinstance(reading, AnalysedCommand) else split_roughly(text)
+    scope = SandboxView(enclosure, request.draft.environment.get("HOME", "/"), root.closed)
+    needs = find_needs(commands, text, scope, _all_named(request, commands, rules))
+    if request.stays_inside:
+        refused = [need for need in request.named if grant((need,), scope) is None]
+        if refused:
+            because = f"The command was not run: the sandbox of this session never gives {refused[0].describe()}."
+            return Assessment(request, reading, Deny(because), needs)
+        needs = tuple(need for need in needs if grant((need,), scope) is not None)
+    if not needs:
+        return Assessment(request, reading, decide_command(reading, rules, sandboxed=True))
+    wider = replace(request, draft=replace(request.draft, enclosure=grant(needs, scope)))
+    # a rule for any further words was not written with this command in mind: it allows nothing outside the sandbox
+    strict = replace(rules, patterns=tuple(each for each in rules.patterns if each.words[-1] != ANY_FURTHER))
+    assessed = _assess_unconfined(wider, strict, root)
+    decision = assessed.decision
+    if isinstance(decision, NeedsApproval):
+        decision = replace(decision, because=f"it needs {_join_needs(needs)}")
+    if wider.confinement is not None and isinstance(decision, Allow | NeedsApproval):
+        decision = replace(decision, command=None)
+    return Assessment(wider, assessed.reading, decision, needs)
+
+
+def _all_named(request: LaunchRequest, commands: Sequence[Argv], rules: CommandRules) -> tuple[Need, ...]:
+    """Return the needs that the call names, and that of a skill's program for the variables of its skill."""
+    if any(innermost(argv)[0] in rules.skill_bins for argv in commands):
+        return (*request.named, UNSANDBOXED)
+    return request.named
+
+
+def _join_needs(needs: Sequence[Need]) -> str:
+    return " and ".join(need.describe() for need in needs)
+
+
+def _assess_unconfined(request: LaunchRequest, rules: CommandRules, root: Root) -> Assessment:
+    home = request.draft.environment.get("HOME")
+    reading = analyse(request.draft.text, CommandLocation(home, OpenFolderListing(request.folder)))
     segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
     changed = find_changed(rules.patterns, segments, request.folder)
     decision = decide_command(reading, replace(rules, patterns=_without(rules.patterns, changed)))
     if changed and isinstance(decision, NeedsApproval):
         decision = replace(decision, because=f"the code that it runs has changed since `{changed[0]}` was allowed")
-    return reading, _recheck(decision, request, rules, root) if isinstance(decision, Allow) else decision
+    if isinstance(decision, Allow):
+        decision = _recheck(decision, request, rules, root)
+    return Assessment(request, reading, decision)
 
 
 def _without(patterns: Sequence[ArgvPattern], dropped: Sequence[ArgvPattern]) -> tuple[ArgvPattern, ...]:
@@ -155,9 +226,10 @@ def _only_reads(grounds: Sequence[Segment]) -> bool:
     return bool(grounds) and all(segment.only_reads for segment in grounds)
 
 
-def _prepare(request: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
+def _prepare(assessment: Assessment, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
     """Return the launch: without a shell if every program is known, else the exact text under bash."""
-    grounds = decision.grounds
+    request, grounds = assessment.request, decision.grounds
+    text = request.draft.text
     located = None
     if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
         located = locate_programs(decision.command, grounds, request.programs)
@@ -165,8 +237,11 @@ def _prepare(request: LaunchRequest, context: ToolContext, decision: Allow | Nee
     # variables of skills may be secrets: a sandbox does not get them, nor does a command that only reads
     if not _only_reads(grounds) and request.confinement is None:
         environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
+    if request.confinement is not None and not assessment.needs:
+        environment |= git_environment(assessment.reading, request.folder)
+        text = harden_text(assessment.reading) or text
     environment |= request.variables
-    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(request.draft.text),)),)
+    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(text),)),)
     return replace(request.draft, steps=steps, environment=environment)
 
 
@@ -178,21 +253,21 @@ def _shell(text: str) -> tuple[str, ...]:
 
 
 async def _ask_approval(
-    request: LaunchRequest,
+    assessment: Assessment,
     context: ToolContext,
     rule_store: CommandRuleStore,
     new_id: IdFactory,
-    reading: AnalysedCommand | NotAnalysable,
     decision: NeedsApproval,
 ) -> Launch:
-    launch = _prepare(request, context, decision)
+    request = assessment.request
+    launch = _prepare(assessment, context, decision)
     remember = () if request.variables else decision.remember
     patterns = bind_patterns(remember, decision.segments, request.folder) or ()
     scripts = hash_scripts(decision.segments, request.folder)
     question = ApprovalRequest(
         id=new_id(),
         tool="exec",
-        title=_title(request),
+        title=_title(assessment),
         detail=show_compactly(request.draft.text),
         agent=context.agent,
         session=context.session,
@@ -200,7 +275,7 @@ async def _ask_approval(
         binding=compute_binding(launch, request.folder, scripts),
         explanation=(
             *_facts(request, context, decision.because),
-            *explain_command(reading, request.draft.text),
+            *explain_command(assessment.reading, request.draft.text),
             *_script_warnings(scripts, patterns),
         ),
     )
@@ -227,11 +302,22 @@ def _check_answer(
         raise ToolFailed(f"The command was not run: {answer.because}. (It needs approval because {decision.because}.)")
 
 
-def _title(request: LaunchRequest) -> str:
+def _title(assessment: Assessment) -> str:
     """Return what is needed and the risk, on one line."""
-    if request.draft.enclosure is not None:
-        return f"Run a command in the sandbox {request.draft.enclosure.confinement.describe()}"
-    return f"Run a command on this machine, unconfined: {describe_risk(request.draft.text)}"
+    enclosure, text = assessment.request.draft.enclosure, assessment.request.draft.text
+    what = f"Needs {_join_needs(assessment.needs)}: run a command" if assessment.needs else "Run a command"
+    if enclosure is None:
+        return f"{what} on this machine, unconfined: {describe_risk(text)}"
+    if not assessment.needs:
+        return f"{what} in the sandbox {enclosure.confinement.describe()}"
+    risks = {need.kind: _RISKS[need.kind] for need in assessment.needs}
+    return f"{what} in the sandbox with it; {' and '.join(risks.values())}"
+
+
+_RISKS = {
+    NeedKind.NETWORK: "it can send workspace files there and run what it loads",
+    NeedKind.PATH: "it can read what is there, including secrets",
+}
 
 
 def _facts(request: LaunchRequest, context: ToolContext, because: str) -> Iterator[str]:
@@ -266,5 +352,6 @@ def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | No
         sorted((scripts or {}).items()),
         (launch.agent, str(launch.session)),
         launch.enclosure and launch.enclosure.confinement.describe(),
+        launch.enclosure and [launch.enclosure.confinement.hosts, list(map(str, launch.enclosure.confinement.shown))],
     )
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()

@@ -13,9 +13,10 @@ from typing import Any, Literal, assert_never
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
-from retinue.core.errors import ToolFailed
+from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.messages import Trust, text_of
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
@@ -28,12 +29,14 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
 from retinue.toolkit.processes.command_table import BoundedOutput, CommandTable, RunningCommand
 from retinue.toolkit.processes.environment import ProgramFolders, base_environment, check_variables
+from retinue.toolkit.processes.grants import SandboxView, find_refused, format_refused
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
 from retinue.toolkit.settings import ExecSettings
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
 from retinue.tools.shell.explanation import loads_from_network
+from retinue.tools.shell.needs import Need, NeedKind, split_roughly
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_TIMEOUT_SECONDS = 86_400
@@ -46,6 +49,9 @@ class ExecArguments(Arguments):
     timeout_seconds: int | None = argument(None, gt=0, le=MAX_TIMEOUT_SECONDS)
     yield_ms: int | None = argument(None, ge=0, description="wait before it goes to background")
     background: bool = argument(False, description="return at once; accepts input through process")
+    needs: list[str] = argument(
+        [], description="beyond the sandbox, asks the user: network:HOST, path:/DIR, service:NAME or unsandboxed"
+    )
 
 
 def make_exec_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -79,9 +85,11 @@ def exec_tool(
             request = make_launch_request(
                 arguments, context, folder, settings, base, rules.rules(context.agent), enclosure
             )
+            if sandboxes is not None and sandboxes.decide(context.session).required:
+                request = replace(request, stays_inside=enclosure is not None)
             launch = await approve_launch(request, context, rules, new_id)
-            if sandboxes is not None and enclosure is not None:
-                sandboxes.open(enclosure.confinement, context.session)
+            if sandboxes is not None and launch.enclosure is not None:
+                sandboxes.open(launch.enclosure.confinement, context.session)
             command = await table.start(launch, folder)
         wait_ms = default_wait_ms if arguments.yield_ms is None else arguments.yield_ms
         output = await _wait_and_report(command, 0 if arguments.background else wait_ms / 1000)
@@ -162,7 +170,15 @@ def make_launch_request(
         shown_folder=str(context.root.path / arguments.workdir),
         programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
         readable=context.root,
+        named=tuple(dict.fromkeys(map(_parse_need, arguments.needs))) if enclosure is not None else (),
     )
+
+
+def _parse_need(text: str) -> Need:
+    try:
+        return Need.parse(text)
+    except UsageError as error:
+        raise ToolFailed(str(error)) from error
 
 
 def _when_to_notify(settings: ExecSettings) -> NotifyWhen:
@@ -206,7 +222,7 @@ async def _wait_and_report(command: RunningCommand, seconds: float) -> ToolOutpu
         command.stop(CommandOutcome.KILLED)
         raise
     if over and command.end is not None:
-        return format_end(command.end, command.output.text)
+        return format_end(command.end, command.output.text, command.launch)
     command.in_background = True
     so_far = command.pending.take()
     note = f"Command {command.id} is still running in the background. {_NOTIFICATION_NOTES[command.launch.notify]}"
@@ -221,8 +237,8 @@ def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory)
     return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
 
 
-def format_end(end: CommandEnd, output: str) -> ToolOutput:
-    """Format the output of a finished command and how it ended."""
+def format_end(end: CommandEnd, output: str, launch: Launch | None = None) -> ToolOutput:
+    """Format the output of a finished command, how it ended, and what the sandbox refused to it."""
     match end.outcome:
         case CommandOutcome.EXITED:
             note = "" if end.code == 0 else f"(exit code {end.code})"
@@ -232,8 +248,19 @@ def format_end(end: CommandEnd, output: str) -> ToolOutput:
             note = "(killed)"
         case unknown:
             assert_never(unknown)
-    text = "\n".join(part for part in (output.rstrip("\n"), note) if part)
+    refused = _format_refused(end, output, launch) if launch is not None else ""
+    text = "\n".join(part for part in (output.rstrip("\n"), note, refused) if part)
     return ToolOutput.of(text or "(no output)", is_error=bool(note))
+
+
+def _format_refused(end: CommandEnd, output: str, launch: Launch) -> str:
+    if launch.enclosure is None or end.outcome is not CommandOutcome.EXITED:
+        return ""
+    scope = SandboxView(launch.enclosure, launch.environment.get("HOME", "/"))
+    needs = find_refused(output, launch.text, split_roughly(launch.text), scope)
+    if end.code == 0:  # a later part of the command may have succeeded
+        needs = tuple(need for need in needs if need.kind is NeedKind.NETWORK)
+    return format_refused(needs) if needs else ""
 
 
 MAX_WAIT_MS = 120_000
@@ -323,7 +350,7 @@ async def _poll(command: RunningCommand, seconds: float) -> ToolOutput:
     await command.wait(seconds)
     fresh = command.pending.take()
     if command.end is not None:
-        return format_end(command.end, fresh)
+        return format_end(command.end, fresh, command.launch)
     return ToolOutput.of(f"{fresh.rstrip()}\n(running)".lstrip())
 
 

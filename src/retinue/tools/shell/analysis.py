@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from enum import Enum, StrEnum
@@ -207,6 +208,19 @@ class AnalysedCommand(Struct, frozen=True):
     def commands(self) -> tuple[Argv, ...]:
         return tuple(argv for step in self.steps for argv in step.pipeline)
 
+    def to_text(self) -> str:
+        """Return a text that a shell reads as this command line."""
+        parts: list[str] = []
+        for number, step in enumerate(self.steps):
+            moves = step.redirections or ((),) * len(step.pipeline)
+            commands = [
+                " ".join([*map(shlex.quote, argv), *map(_format_redirection, moved)])
+                for argv, moved in zip(step.pipeline, moves, strict=True)
+            ]
+            parts += [step.joiner.value] if number else []
+            parts.append(" | ".join(commands))
+        return " ".join(parts)
+
     def with_commands(self, commands: tuple[Argv, ...]) -> AnalysedCommand:
         """Return the same command line with its commands replaced in order."""
         rest = iter(commands)
@@ -216,6 +230,12 @@ class AnalysedCommand(Struct, frozen=True):
                 for step in self.steps
             )
         )
+
+
+def _format_redirection(move: Redirection) -> str:
+    if move.target is not None:
+        return f"{move.stream}>&{move.target}"
+    return f"{move.stream}{'>' if move.stream else '<'}/dev/null"
 
 
 class NotAnalysable(Struct, frozen=True):
