@@ -47,6 +47,9 @@ _FACTS = {
     r"subagent:[0-9a-f]{8}-[0-9a-f-]{27}": "subagent:<id>",
     r"run:[0-9a-f]{8}-[0-9a-f-]{27}": "run:<id>",
     r"hook:[0-9a-f]{8}-[0-9a-f-]{27}": "hook:<id>",
+    r"cron:[0-9a-f]{8}\b": "cron:<id>",
+    r"job [0-9a-f]{8} \(": "job <id> (",
+    r"due \d{4}-\d\d-\d\d \d\d:\d\d": "due <time>",
     r"https?://127\.0\.0\.1:\d+": "http://127.0.0.1",
 }
 

@@ -1,20 +1,19 @@
-"""The committed prompts are what the code makes."""
+"""The committed prompts are what a model receives in real turns of a gateway."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.prompt.scenarios import SCENARIOS
-from tests.prompt.snapshots import FOLDER, render
+from tests.prompt.live_turns import TURNS, take_pages
+from tests.prompt.snapshots import FOLDER
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_prompt_is_the_committed_one(name: str) -> None:
-    committed = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    assert render(SCENARIOS[name]) == committed, (
-        "The prompt changed. If it should, run `make snapshots` and review the diff."
-    )
-
-
-def test_no_snapshot_is_left_over() -> None:
-    assert {path.stem for path in FOLDER.glob("*.md")} == set(SCENARIOS)
+@pytest.mark.anyio
+async def test_the_prompts_of_real_turns_are_the_committed_ones() -> None:
+    pages = await take_pages()
+    committed = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    assert set(committed) == set(TURNS)
+    for name, page in pages.items():
+        assert page == committed[name], (
+            f"The prompt of {name} changed. If it should, run `make snapshots` and review the diff."
+        )
