@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pexpect
 import pytest
 from anyio.from_thread import start_blocking_portal
 
 from retinue.cli import models
+from retinue.cli.common import Invocation
 from retinue.providers.detect import KNOWN_SERVERS
 from retinue.providers.vendors import VENDORS
 from retinue.testing.modelserver import ModelServer, running_server
@@ -271,3 +273,16 @@ def test_the_demo_model_gives_way_to_any_real_model(
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     then = retinue("setup", "--status", "--json").data
     assert (then["model"], then["demo"]) == ("anthropic/claude-sonnet-5-5", False)
+
+
+def test_the_missing_extra_is_installed_only_with_consent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mark = tmp_path / "installed"
+    invocation = Invocation()
+    monkeypatch.setattr(models, "has_engine", mark.exists)
+    monkeypatch.setattr(models, "installer_command", lambda requirement: ["touch", str(mark)])
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: False)
+    assert not models.ensure_engine(invocation, ask=True)
+    assert not mark.exists()
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: True)
+    assert models.ensure_engine(invocation, ask=True)
+    assert mark.exists()

@@ -23,6 +23,9 @@ from retinue.core.messages import Trust, Usage, UserMessage
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner
+from retinue.runtime.turns.loop_setup import is_background
+from retinue.sessions.entries import SettingChanged
+from retinue.sessions.session import SPAWNED_BY
 from retinue.sessions.settings import BudgetSettings
 from retinue.sessions.usage import Spending, find_exceeded, has_limits
 from retinue.storage.home_paths import HomePaths
@@ -439,3 +442,21 @@ async def test_the_demo_model_has_no_heartbeat(tmp_path: Path) -> None:
         async with awake(stage) as heart:
             beat = await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             assert (beat.outcome, beat.skip) == ("skipped", SkipReason.DEMO)
+
+
+async def test_sub_agents_of_background_work_count_as_such(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        agent = runtime.agent(DEFAULT_AGENT)
+
+        def child(name: str, parent: str) -> SessionKey:
+            key = SessionKey.parse(f"agent:main:subagent:{name}")
+            agent.store.open(key).append(SettingChanged(SPAWNED_BY, parent))
+            return key
+
+        of_job = child("one", "agent:main:cron:daily:run:1")
+        nested = child("one:subagent:two", of_job.text)
+        of_chat = child("three", MAIN.text)
+        judged = [is_background(agent, key, Source.SUBAGENT) for key in (of_job, nested, of_chat)]
+        assert judged == [True, True, False]
+        assert is_background(agent, MAIN, Source.CRON)
+        assert not is_background(agent, MAIN, Source.CHAT)

@@ -102,7 +102,7 @@ async def run_setup(invocation: Invocation, agent: AgentId, wanted: Options, gui
     """Apply the options, then ask for the open steps."""
     from retinue.runtime.commands.setup import restart_setup
 
-    home = invocation.load_home()
+    home = _reload(invocation)
     if wanted.again:
         restart_setup(home)
     ok = await _apply_options(invocation, agent, wanted)
@@ -111,9 +111,16 @@ async def run_setup(invocation: Invocation, agent: AgentId, wanted: Options, gui
         code = await do_together(invocation, agent, task)
         invocation.note("\nGo on talking: retinue chat")
         return code
-    view = await _view(invocation.load_home(), agent)
+    view = await _view(_reload(invocation), agent)
     invocation.show(_describe(view), lambda: _format_steps(view))
     return 0 if ok else 1
+
+
+def _reload(invocation: Invocation) -> Home:
+    """Load the home again after a change; its problems were printed before."""
+    from retinue.runtime.home import load_home
+
+    return load_home(invocation.home)
 
 
 async def _view(home: Home, agent: AgentId) -> SetupView:
@@ -159,7 +166,7 @@ async def _apply_options(invocation: Invocation, agent: AgentId, wanted: Options
     elif wanted.key_env or wanted.key_stdin or wanted.provider or wanted.model:
         ok = await _use_options(invocation, agent, wanted)
     elif wanted.yes:
-        home = invocation.load_home()
+        home = _reload(invocation)
         view = await _view(home, agent)
         first = view.found.first_choice()
         if first is not None and not home.config.agents.defaults.model.primary:
@@ -172,7 +179,7 @@ async def _apply_options(invocation: Invocation, agent: AgentId, wanted: Options
             ok = False
     if wanted.names_a_profile:
         answers = ProfileAnswers(wanted.user_name, wanted.agent_name, wanted.temper)
-        use_profile(invocation.load_home(), agent, answers)
+        use_profile(_reload(invocation), agent, answers)
     return ok
 
 
@@ -216,7 +223,7 @@ async def _use_options(invocation: Invocation, agent: AgentId, wanted: Options) 
     model = named or (ModelRef(provider, wanted.model) if wanted.model else None)
     if model is None:
         raise UsageError(f"Give the key of '{provider}' with --key-env or --key-stdin, or name a model with --model.")
-    use_model(invocation.load_home(), model, CLI, base_url=base_url)
+    use_model(_reload(invocation), model, CLI, base_url=base_url)
     return True
 
 
@@ -224,7 +231,7 @@ async def _try_and_use(invocation: Invocation, agent: AgentId, answer: KeyAnswer
     from retinue.runtime.commands.setup import check_key, use_key
     from retinue.storage.auditlog import CLI
 
-    home = invocation.load_home()
+    home = _reload(invocation)
     check = await check_key(home, agent, answer)
     invocation.note(check.message)
     if check.usable:
@@ -250,9 +257,9 @@ async def _download(invocation: Invocation, name: str, *, ask: bool) -> bool:
         return False
     ref = ModelRef("local", pulled.path.stem)
     if is_demo_model(ref.model):
-        mark_step(invocation.load_home(), "model")  # not configured, so that any real model replaces it at once
+        mark_step(_reload(invocation), "model")  # not configured, so that any real model replaces it at once
     else:
-        use_model(invocation.load_home(), ref, CLI)
+        use_model(_reload(invocation), ref, CLI)
     return True
 
 
@@ -317,7 +324,7 @@ class Guide:
         return None
 
     def _home(self) -> Home:
-        return self._invocation.load_home()
+        return _reload(self._invocation)
 
     def _say(self, text: str) -> None:
         self._invocation.note(text)

@@ -167,7 +167,10 @@ def _record_of(target: Path) -> Path:
 def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise ModelError(f"The model needs {needed // 10**6} MB in {folder}, but only {free // 10**6} MB are free.")
+        raise ModelError(
+            f"The model needs {needed // 10**6} MB in {folder}, but only {free // 10**6} MB are free. "
+            "Free some space, or choose a smaller model: retinue models pull --list"
+        )
 
 
 def _checksum(path: Path) -> str:

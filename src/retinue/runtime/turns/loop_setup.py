@@ -190,7 +190,7 @@ def report_spending(parts: Agent, key: SessionKey, refusal: str) -> None:
     parts.services.inbox.post(inbound, Outbound(run, main, "", TurnStatus.OK, refusal))
 
 
-def _is_background(parts: Agent, key: SessionKey, source: Source) -> bool:
+def is_background(parts: Agent, key: SessionKey, source: Source) -> bool:
     """Return whether nobody waits for a turn; that of a sub-agent is part of what started it."""
     return source in BACKGROUND_SOURCES or (source is Source.SUBAGENT and _root_kind(parts, key) in BACKGROUND_SESSIONS)
 
@@ -212,7 +212,7 @@ def _sum_background(parts: Agent, today: Iterable[UsageRecord]) -> Usage:
 
     def counts(record: UsageRecord) -> bool:
         if record.session not in kinds:
-            kinds[record.session] = _is_background(parts, SessionKey.parse(record.session), record.source)
+            kinds[record.session] = is_background(parts, SessionKey.parse(record.session), record.source)
         return kinds[record.session]
 
     return sum_usage(
@@ -225,7 +225,7 @@ def _sum_background(parts: Agent, today: Iterable[UsageRecord]) -> Usage:
 def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     """Return a check of the usage from now on; the earlier cost is counted once, here."""
     settings = parts.workspace.settings
-    background = _is_background(parts, key, source)
+    background = is_background(parts, key, source)
     limited = has_limits(settings.budget, background=background)
     is_child = key.kind is SessionKind.SUBAGENT
     if not limited and not is_child:
