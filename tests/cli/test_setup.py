@@ -19,6 +19,7 @@ from anyio.from_thread import start_blocking_portal
 
 from retinue.cli import models
 from retinue.cli.common import Invocation
+from retinue.core.approval import IN_COMMAND
 from retinue.providers.detect import KNOWN_SERVERS
 from retinue.providers.vendors import VENDORS
 from retinue.testing.modelserver import ModelServer, running_server
@@ -286,3 +287,21 @@ def test_the_missing_extra_is_installed_only_with_consent(monkeypatch: pytest.Mo
     monkeypatch.setattr(click, "confirm", lambda *_, **__: True)
     assert models.ensure_engine(invocation, ask=True)
     assert mark.exists()
+
+
+def test_a_command_of_an_agent_cannot_set_anything_up(
+    retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(IN_COMMAND, "1")
+    ran = retinue("setup", "--yes", "--user-name", "Mallory")
+    assert ran.code == 2
+    assert "Run it in a terminal" in ran.err
+    assert not (home / "workspace").exists()
+
+
+def test_a_model_that_is_gone_opens_its_step_again(retinue: RunCommand, home: Path) -> None:
+    (home / "setup.json").write_text('{"completed": ["model", "first"], "skipped": []}')
+    found = retinue("setup", "--status", "--json").data
+    assert [step["id"] for step in found["steps"] if step["done"]] == ["first"]
+    (home / "setup.json").write_text("damaged")
+    assert retinue("setup", "--status", "--json").data["next"] == "model"

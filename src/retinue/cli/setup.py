@@ -77,6 +77,7 @@ def setup(invocation: Invocation, /, agent_id: str | None, **options: Any) -> in
     """Every step can be skipped, and an interrupted setup continues where it stopped."""
     import anyio
 
+    from retinue.core.errors import UsageError
     from retinue.storage.files import make_private_dir
 
     wanted = Options(**options)
@@ -89,6 +90,8 @@ def setup(invocation: Invocation, /, agent_id: str | None, **options: Any) -> in
         view = anyio.run(_view, home, agent)
         invocation.show(_describe(view), lambda: _format_steps(view))
         return 0
+    if home.is_in_command:
+        raise UsageError("A command that an agent runs cannot change the model or the profile. Run it in a terminal.")
     guided = ask_is_possible() and not wanted.yes and not invocation.as_json
     if not guided and not wanted.yes and not (wanted.names_a_model or wanted.names_a_profile):
         raise click.UsageError(

@@ -10,6 +10,7 @@ import json
 from contextlib import aclosing
 from typing import Literal
 
+import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -50,6 +51,8 @@ STEP_TITLES: dict[StepId, str] = {
 }
 """The steps in their order; every one can be skipped."""
 STATE_FILE = "setup.json"
+CHECK_SECONDS = 60.0
+"""How long a person waits for the test of a key."""
 MAX_STATE_BYTES = 65_536
 
 
@@ -172,9 +175,9 @@ def _steps(home: Home, agent: AgentId, model: str | None) -> tuple[SetupStep, ..
         "agent": ", ".join(filter(None, (name, temper))) if name else "",
         "first": "",
     }
+    done = {step for step, detail in known.items() if detail} | ({"first"} & {*stored.completed})
     return tuple(
-        SetupStep(step, title, bool(known[step]) or step in stored.completed, step in stored.skipped, known[step])
-        for step, title in STEP_TITLES.items()
+        SetupStep(step, title, step in done, step in stored.skipped, known[step]) for step, title in STEP_TITLES.items()
     )
 
 
@@ -234,11 +237,12 @@ async def _ask(access: ModelAccess, ref: ModelRef, credential: Credential) -> Mo
     room = MAX_REASONING_TEST_TOKENS if info.reasoning else MAX_TEST_TOKENS
     request = ModelRequest(ref, "This is a test of the connection.", "", (said(TEST_QUESTION),), max_output=room)
     stream = access.providers[ref.provider].stream(adapt_request(request, info), credential)
-    async with aclosing(stream) as events:  # type: ignore[type-var]
-        async for event in events:
-            if isinstance(event, ModelFinished | ModelFailed):
-                return event
-    return ModelFailed(Failure.EMPTY, "the provider sent no answer")
+    with anyio.move_on_after(CHECK_SECONDS):
+        async with aclosing(stream) as events:  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, ModelFinished | ModelFailed):
+                    return event
+    return ModelFailed(Failure.TIMEOUT, f"no answer within {CHECK_SECONDS:g} seconds")
 
 
 def explain_failure(failure: ModelFailed, name: str, ref: ModelRef) -> tuple[str, bool]:
