@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,11 +55,15 @@ def _plain(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
+_FINAL = frozenset({str, int, float, bool, NoneType})
+"""Types without times in them; most values have one, and every message is converted twice."""
+
+
 def _plain_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain_times(below) for name, below in value.items()}
+        return {name: part if type(part) in _FINAL else _plain_times(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_plain_times(below) for below in value]
+        return [part if type(part) in _FINAL else _plain_times(part) for part in value]
     if isinstance(value, datetime):
         return format_moment(value)
     return value.total_seconds() if isinstance(value, timedelta) else value

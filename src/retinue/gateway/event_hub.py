@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from json import dumps
+from json.encoder import encode_basestring_ascii as quote
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ MAX_KEPT = 8 * 1024 * 1024
 def encode_event(stream: str, seq: int, event: str, payload: Wire) -> str:
     """The frame of an event as JSON."""
     body = codec.encode(payload)
-    return f'{{"type":"event","event":{dumps(event)},"stream":{dumps(stream)},"seq":{seq},"payload":{body}}}'
+    return f'{{"type":"event","event":{quote(event)},"stream":{quote(stream)},"seq":{seq},"payload":{body}}}'
 
 
 class StreamListener(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -132,6 +133,7 @@ def _classify_v6(address: IPv6Address) -> Zone:
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 
+@lru_cache(maxsize=256)
 def parse_address(host: str) -> Address | None:
     """Parse `host` as an address in canonical form; return None for a name.
 

@@ -96,6 +96,7 @@ class _Form:
         hints = get_type_hints(kind, include_extras=True)
         self.kind = kind
         self.fields = [_Field(field, hints[field.name], sparse=sparse) for field in msgspec.structs.fields(kind)]
+        self.changed = [field for field in self.fields if field.is_changed or field.wire_name != field.name]
         self.is_identity = kind not in NAMES and not any(field.is_changed for field in self.fields)
         self.adds_agent = any(field.is_session for field in self.fields) and "agent" not in kind.__struct_fields__
         self.struct = kind if self.is_identity else self._define(sparse=sparse)
@@ -120,9 +121,9 @@ class _Form:
         )
 
     def write(self, value: Struct, *, sparse: bool) -> Struct:
-        written: dict[str, Any] = {}
-        for field in self.fields:
-            part = getattr(value, field.name)
+        written: dict[str, Any] = msgspec.structs.asdict(value)
+        for field in self.changed:
+            part = written.pop(field.name)
             if field.is_session:
                 if self.adds_agent:
                     written["agent"] = part.agent

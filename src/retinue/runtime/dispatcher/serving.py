@@ -7,7 +7,7 @@ the database change that ends the message, and only a stored outcome is passed t
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -74,10 +74,13 @@ class SessionServer:
 
         `idle` means that no turn ran just before, so a message need not wait for others to join it.
         """
-        for item, state in self._sort_out_abandoned():
-            await self._finish_abandoned(item, state, find_audience)
+        abandoned, waiting = self._inbox.open_messages(self._runner.key)
+        if abandoned:
+            for item, state in self._sort_out_abandoned(abandoned):
+                await self._finish_abandoned(item, state, find_audience)
+            waiting = self._inbox.waiting(self._runner.key)
         rules = self._runner.rules()
-        batch = next_batch(self._inbox.waiting(self._runner.key), rules, self._clock.now(), idle=idle)
+        batch = next_batch(waiting, rules, self._clock.now(), idle=idle)
         if batch is None:
             return False
         if isinstance(batch, Wait):
@@ -110,11 +113,10 @@ class SessionServer:
                 outbound = await self._runner.answer(inbound, batch.into, batch.runs[:-1], audience.show, audience.ask)
                 tasks.cancel_scope.cancel()
             self._finish(batch.into, outbound)
-        return True
+        return self._inbox.is_unfinished(self._runner.key)
 
-    def _sort_out_abandoned(self) -> list[tuple[Claimed, RunState]]:
+    def _sort_out_abandoned(self, left: Sequence[Claimed]) -> list[tuple[Claimed, RunState]]:
         """Requeue messages that dead processes had claimed and not begun; return the turns that must be finished."""
-        left = self._inbox.abandoned(self._runner.key)
         states = {item.message.run: self._runner.recall(item.message.run) for item in left}
         # Earlier versions took messages into a turn that had already answered; the model has not answered those.
         unbegun = [

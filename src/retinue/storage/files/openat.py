@@ -57,6 +57,7 @@ def best_resolver() -> Resolver:
     return Resolver.KERNEL
 
 
+@lru_cache(maxsize=1024)
 def split_path(relative: str) -> tuple[str, ...]:
     """Return the components of a path inside a root (empty for the root itself); raise if the path leads outside."""
     if not relative or "\0" in relative:
