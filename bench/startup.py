@@ -107,8 +107,8 @@ def measure_program(sheet: Sheet, bench: Bench, port: int, runs: int) -> None:
     token: str = json.loads(made.stdout)["token"]
     ready = [_time_start(bench, token) for _ in range(STARTS)]
     sheet.row(bench.named("gateway ready"), min(ready), "s", f"best of {STARTS}", goal=0.5)
-    with _gateway(bench) as (process, address):
-        with _socket(address, token):
+    with serve_gateway(bench) as (process, address):
+        with open_socket(address, token):
             pass
         time.sleep(IDLE_SECONDS)
         sheet.row(bench.named("gateway idle memory"), _resident_mb(process.pid), "MB", goal=65.0)
@@ -116,7 +116,7 @@ def measure_program(sheet: Sheet, bench: Bench, port: int, runs: int) -> None:
 
 
 @contextmanager
-def _gateway(bench: Bench) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serve_gateway(bench: Bench) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -133,12 +133,12 @@ def _gateway(bench: Bench) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 def _time_start(bench: Bench, token: str) -> float:
     began = time.perf_counter()
-    with _gateway(bench) as (_, address), _socket(address, token):
+    with serve_gateway(bench) as (_, address), open_socket(address, token):
         return time.perf_counter() - began
 
 
 @contextmanager
-def _socket(address: str, token: str) -> Iterator[ClientConnection]:
+def open_socket(address: str, token: str) -> Iterator[ClientConnection]:
     """A connection that was let in; a gateway that does not listen yet is waited for."""
     host, _, port = address.partition(":")
     deadline = time.monotonic() + READY_SECONDS
@@ -151,11 +151,11 @@ def _socket(address: str, token: str) -> Iterator[ClientConnection]:
                 raise
             time.sleep(0.002)
     with connect(f"ws://{address}/ws", proxy=None, compression=None) as link:
-        _call(link, "connect", client={"name": "bench"}, auth={"token": token})
+        call_method(link, "connect", client={"name": "bench"}, auth={"token": token})
         yield link
 
 
-def _call(link: ClientConnection, method: str, **params: Any) -> Any:
+def call_method(link: ClientConnection, method: str, **params: Any) -> Any:
     """The result of a method; events that come before it are passed over."""
     link.send(json.dumps({"type": "req", "id": method, "method": method, "params": params}))
     while (frame := json.loads(link.recv()))["type"] != "res":
@@ -175,12 +175,12 @@ def _measure_turns(sheet: Sheet, bench: Bench, address: str, token: str, port: i
         note = f"{whole:.1f} ms whole turn, {model:.1f} ms of it the model's"
         sheet.row(bench.named(what), whole - model, "ms", note, goal=goal)
 
-    with _socket(address, token) as link:
+    with open_socket(address, token) as link:
 
         def over_socket(number: int) -> None:
             sent = {"message": f"turn {number}", "sessionKey": "socket", "idempotencyKey": f"socket-{number}"}
-            accepted = _call(link, "agent", **sent)
-            _call(link, "agent.wait", runId=accepted["runId"])
+            accepted = call_method(link, "agent", **sent)
+            call_method(link, "agent.wait", runId=accepted["runId"])
 
         row("warm turn over WebSocket, p50", _median_ms(over_socket), 5.0)
     headers = {"Authorization": f"Bearer {token}"}

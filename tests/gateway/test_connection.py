@@ -11,6 +11,7 @@ import anyio
 import pytest
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from retinue.dispatch.shares import StepQueue
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.connection import Connection
 from retinue.gateway.event_hub import EventHub
@@ -139,6 +140,7 @@ async def test_connections_take_turns_while_one_of_them_floods() -> None:
     class Endpoint(SocketEndpoint):
         def __init__(self) -> None:
             """Serve no gateway: only the order of the requests is of interest."""
+            self._steps = StepQueue()
 
         async def _answer(self, connection: Connection, request: RequestFrame) -> None:
             answered.append(request.id)

@@ -2,14 +2,14 @@
 
 A session runs one turn at a time, in the order of arrival. Sessions take turns, so that one with a long queue does not
 block the others. Sub-agents have a separate limit, because a turn that waits for its sub-agent must not hold the slot
-that the sub-agent needs. Among sub-agents, the parent with the fewest running ones goes first, so that a parent with
-many does not block another's.
+that the sub-agent needs. Among turns that are ready, that of the parent or client with the fewest running ones goes
+first, so that one with many does not block another's.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 
@@ -42,7 +42,7 @@ def default_concurrency(cpus: int | None) -> int:
 class _Turn(Struct, eq=False):
     session: SessionKey
     kind: LaneKind
-    parent: SessionKey
+    parent: Hashable
     granted: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -63,7 +63,7 @@ class Lanes:
         self._max_waiting = max_waiting
         self._lines: dict[SessionKey, deque[_Turn]] = {}
         self._running: set[SessionKey] = set()
-        self._held: Counter[SessionKey] = Counter()
+        self._held: Counter[Hashable] = Counter()
         """How many slots the turns of each parent hold."""
         self._awaited: list[tuple[SessionKey, anyio.Event]] = []
         self._next: deque[SessionKey] = deque()
@@ -81,14 +81,14 @@ class Lanes:
 
     @asynccontextmanager
     async def enter(
-        self, session: SessionKey, kind: LaneKind = LaneKind.MAIN, parent: SessionKey | None = None
+        self, session: SessionKey, kind: LaneKind = LaneKind.MAIN, parent: Hashable = None
     ) -> AsyncIterator[None]:
         """Wait for a slot and hold it; raise `LaneFull` at once if too many turns wait.
 
-        Turns of one `parent` share the slots with those of other parents. A turn must not enter the lane of its own
-        session again: it would wait for itself.
+        Turns of one `parent`, which may be a client, share the slots with those of other parents. A turn must not enter
+        the lane of its own session again: it would wait for itself.
         """
-        turn = self._line_up(_Turn(session, kind, parent or session))
+        turn = self._line_up(_Turn(session, kind, session if parent is None else parent))
         try:
             await turn.granted.wait()
             yield

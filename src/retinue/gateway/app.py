@@ -17,12 +17,13 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import RetinueError
-from retinue.gateway.auth.request_source import header_values, is_allowed_host, is_allowed_origin
+from retinue.gateway.auth.request_source import find_source, header_values, is_allowed_host, is_allowed_origin
 from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_response
 from retinue.gateway.errors import RequestRefused, explain_failure
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import routes as openai_api
 from retinue.gateway.routes import health, incoming, page, rpc, tools
+from retinue.runtime.dispatcher.dispatcher import run_in_steps
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import HTTP_STATUS, MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
 
@@ -152,7 +153,13 @@ class RequestGuard:
                 message["headers"] = [*message.get("headers", ()), *extra]
             await send(message)
 
-        await self._http(scope, receive_within_limit, send_with_headers)
+        address = find_source(scope, self._gateway.auth.settings).address
+        share = (address, *header_values(scope, "authorization")[:1])
+
+        async def serve() -> None:
+            await self._http(scope, receive_within_limit, send_with_headers)
+
+        await run_in_steps(self._gateway.runtime.dispatcher.steps, share, serve)
 
 
 def _before_end(send: Send, act: Callable[[], Awaitable[None]]) -> Send:

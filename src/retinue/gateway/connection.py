@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import anyio
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, deny_unattended
+from retinue.dispatch.shares import Share
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub, Joined
@@ -103,6 +104,8 @@ class Connection(SendQueue):
         self.client = client
         self.streams: set[str] = set()
         self.open_requests = 0
+        self.share: Share = (principal.token_id, identity)
+        """The place of this client in the order of clients that take turns."""
         self._hub = hub
 
     def follow(self, stream: str, after: int | None = None, epoch: str | None = None) -> Joined:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from json import dumps
 
 import anyio
@@ -23,6 +24,7 @@ from retinue.gateway.event_hub import encode_event
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import MethodBinding, call_method
 from retinue.gateway.transport import ABORT, ADMIT
+from retinue.runtime.dispatcher.dispatcher import run_in_steps
 from retinue.wire import codec
 from retinue.wire.frames import (
     ClientFacts,
@@ -64,6 +66,7 @@ class SocketEndpoint:
     def __init__(self, gateway: Gateway, methods: Mapping[str, MethodBinding]) -> None:
         self._gateway = gateway
         self._methods = methods
+        self._steps = gateway.runtime.dispatcher.steps
         self._unauthenticated = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,6 +135,7 @@ class SocketEndpoint:
         lift_limit: Callable[[], None] = extensions.get(ADMIT, lambda: None)
         lift_limit()
         connection = Connection(random_id(), admission.principal, connect.client, self._gateway.hub, abort)
+        connection.share = (source.address, admission.principal.token_id, connection.id)
         self._gateway.connections.add(connection)
         connection.push(_success(request.id, self._make_hello(connection, admission)), urgent=True)
         return connection
@@ -203,7 +207,7 @@ class SocketEndpoint:
                 connection.push(_failure(request.id, Failure.of(ErrorCode.BUSY, busy)), urgent=True)
                 continue
             connection.open_requests += 1
-            tasks.start_soon(self._answer, connection, request)
+            tasks.start_soon(run_in_steps, self._steps, connection.share, partial(self._answer, connection, request))
 
     async def _answer(self, connection: Connection, request: RequestFrame) -> None:
         outcome = "ok"

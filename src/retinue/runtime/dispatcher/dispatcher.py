@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Protocol
+from types import coroutine
+from typing import Any, Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,6 +31,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.dispatch.admission import GroupContext
 from retinue.dispatch.commands.command import apply_triggers
 from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
+from retinue.dispatch.shares import CONNECTION_LEVELS, FairSlots, Share, StepQueue, current_share, enter_share
 from retinue.runtime.dispatcher.commands import CommandRunner, DispatcherClosed, Publish, RunCommand
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
@@ -37,6 +39,8 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.05
 MAX_PAUSE = 30.0
@@ -65,6 +69,34 @@ class SubagentControl(Protocol):
     def cancel_children(self, parent: SessionKey) -> int:
         """Cancel the sub-agents of a session; return how many were running."""
         ...
+
+
+async def run_in_steps(steps: StepQueue, share: Share, make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run work like `await make_work()`, except that each of its steps waits for the turn of its share."""
+    with enter_share(share):
+        return await _step_through(make_work(), steps, share)
+
+
+@coroutine
+def _step_through(work: Coroutine[Any, Any, T], steps: StepQueue, share: Share) -> Generator[Any, None, T]:
+    """Resume a coroutine, step by step; a cancellation is passed on at once."""
+    error: BaseException | None = None
+    while True:
+        if error is None and not steps.try_begin(share):
+            try:
+                yield from steps.line_up(share)
+            except BaseException as cancelled:  # noqa: BLE001 - the work handles it
+                error = cancelled
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        error = None
+        try:
+            yield awaited
+        except BaseException as thrown:  # noqa: BLE001 - the work handles it
+            error = thrown
 
 
 class _Pending:
@@ -108,7 +140,8 @@ class Dispatcher:
         self._wake_sender, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
         self._commands = CommandRunner(sessions, run_command, tasks, self._notify, self.publish)
         self._tasks = tasks
-        self._places = anyio.CapacityLimiter(sessions.services.lanes.max_running + SPARE_PLACES)
+        self._places = FairSlots(sessions.services.lanes.max_running + SPARE_PLACES)
+        self.steps = StepQueue()
         self._publish: Publish = _publish_nothing
         self._ask: Ask | None = None
         self._is_serving = False
@@ -321,8 +354,10 @@ class Dispatcher:
         """Start a task that serves a session, unless there is one."""
         if self._is_closing or session in self._driving:
             return
-        self._driving[session] = anyio.CancelScope()
-        self._tasks.start_soon(self._serve_session, session, self._driving[session])
+        scope = self._driving[session] = anyio.CancelScope()
+        # The task works for the client whose message it answers first.
+        work = partial(self._serve_session, session, scope)
+        self._tasks.start_soon(run_in_steps, self.steps, (*current_share()[:CONNECTION_LEVELS], session.text), work)
 
     async def _serve_session(self, session: SessionKey, scope: anyio.CancelScope) -> None:
         """Answer the waiting messages of a session; an error without a caller is logged and retried later."""
@@ -418,7 +453,7 @@ class Dispatcher:
         if session.kind is SessionKind.SUBAGENT:
             yield
             return
-        async with self._places:
+        async with self._places.slot(current_share()):
             yield
 
     def _follow(self, agent: AgentId) -> None:

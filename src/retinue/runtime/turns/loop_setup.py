@@ -35,6 +35,7 @@ from retinue.dispatch.queue import (
     parse_queue_command,
     queue_rules,
 )
+from retinue.dispatch.shares import Share, current_client
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.turns.permissions import TurnPermissions
 from retinue.runtime.turns.plan import TurnPlan, local_time
@@ -88,10 +89,10 @@ class JoiningMessages(Struct, frozen=True):
         return taken
 
 
-def find_lane(parts: Agent, key: SessionKey) -> tuple[LaneKind, SessionKey | None]:
-    """Return the lane of a session's turns, and for sub-agents the parent with which they share the slots."""
+def find_lane(parts: Agent, key: SessionKey) -> tuple[LaneKind, SessionKey | Share | None]:
+    """Return the lane of a session's turns, and the parent or client with which they share the slots."""
     if key.kind is not SessionKind.SUBAGENT:
-        return LaneKind.MAIN, None
+        return LaneKind.MAIN, current_client() or None
     session = parts.store.peek(key)
     parent = session.setting(SPAWNED_BY) if session else None
     return LaneKind.SUBAGENT, SessionKey.parse(parent) if parent else None
