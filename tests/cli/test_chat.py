@@ -169,6 +169,8 @@ def test_the_chat_stays_open_while_its_gateway_restarts(home: Path, tmp_path: Pa
                 say(child, "/restart", "The gateway restarts")
                 assert "Traceback" not in (child.before or "")
                 say(child, "still there?", "After.")
+                enter(child, "/quit")
+                child.expect("The gateway continues to run.*`retinue gateway stop`")
         finally:
             gateway("stop")
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from retinue.testing.modelserver import running_server
@@ -45,6 +46,25 @@ def test_one_key_answers_and_always_is_remembered(home: Path, tmp_path: Path) ->
             child.expect(PROMPT)
             say(child, "again", "Made again.")
             say(child, "/allowlist", "touch made.txt")
+
+
+def test_one_key_answers_a_question_of_a_single_turn(home: Path, tmp_path: Path) -> None:
+    with running_server(tmp_path, [TOUCH, "Made."]) as port:
+        configure(home, port)
+        variables = environment(home)
+        del variables["PROMPT_TOOLKIT_NO_CPR"]
+        child = pexpect.spawn(RETINUE, ["agent", "-m", "make a file"], env=variables, encoding="utf-8", timeout=60)
+        try:
+            child.expect(CHOICES)
+            assert "\x1b[6n" not in (child.before or ""), "the terminal was asked for the cursor's position"
+            child.send("x\r")
+            child.send("y")
+            child.expect("Allowed once: allowed at the terminal")
+            child.expect("Made.")
+            child.expect(pexpect.EOF)
+        finally:
+            child.close(force=True)
+    assert (home / "workspace" / "made.txt").exists()
 
 
 def test_the_question_goes_away_when_it_is_answered_elsewhere(home: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Stopped(Exception):
 
 
 class Actions(Struct, frozen=True):
-    """What the composer calls: with a message, and when Ctrl-C is pressed; `is_busy` says that an answer is written."""
+    """What the composer calls: `submit` with a message, `interrupt` for Ctrl-C, `take_back` for Alt-Up."""
 
     submit: Callable[[str], None]
     interrupt: Callable[[], None]

@@ -103,12 +103,15 @@ class TerminalAsk:
         self._reading = anyio.Lock()
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
-        from retinue.cli.terminal import echo
+        from shutil import get_terminal_size
+
+        from retinue.cli.terminal import echo, fit
         from retinue.tools.approvals.view import question_lines
 
         async with self._reading:
             title, *lines = question_lines(request)
-            click.echo(click.style(f"\n? {title}", fg="yellow", bold=True), err=True)
+            question = fit(f"\n? {title}", get_terminal_size().columns)
+            click.echo(click.style(question, fg="yellow", bold=True), err=True)
             for line in lines:
                 echo(line, err=True)
             try:
@@ -126,6 +129,7 @@ async def _read_key(choices: Choices) -> Verdict:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.keys import Keys
     from prompt_toolkit.output import create_output
+    from prompt_toolkit.output.vt100 import Vt100_Output
 
     bindings = KeyBindings()
 
@@ -139,9 +143,10 @@ async def _read_key(choices: Choices) -> Verdict:
     def _wait(event: KeyPressEvent) -> None:
         """An empty answer is none."""
 
-    session: PromptSession[Verdict] = PromptSession(
-        erase_when_done=True, output=create_output(always_prefer_tty=True), key_bindings=bindings
-    )
+    output = create_output(always_prefer_tty=True)
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False  # one line needs no cursor position, and some terminals do not answer
+    session: PromptSession[Verdict] = PromptSession(erase_when_done=True, output=output, key_bindings=bindings)
     _discard_typed(session)
     return await session.prompt_async(f"  {choices.text} ", handle_sigint=False)
 
