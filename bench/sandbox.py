@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,10 @@ def _compare_with_bare(sheet: Sheet, home: Path, runs: int) -> None:
     if not isinstance(enclosure.backend, Bubblewrap):
         return
     bare = (enclosure.backend.program or "", *bare_options(enclosure), *TRUE)
-    ours, alone = [], []
-    for _ in range(3):  # by turns, because the load of the machine changes
-        ours.append(anyio.run(_time, home, enclosure, TRUE, runs // 2))
-        alone.append(_time_bare(bare, runs // 2))
+    alone: list[float] = []
+    ours = anyio.run(_time, home, enclosure, TRUE, runs, lambda: alone.append(_time_bare(bare)))
     sheet.row("bubblewrap: the program alone", statistics.median(alone), "ms")
-    ratio = statistics.median(ours) / statistics.median(alone)
-    sheet.row("bubblewrap: a command, compared with the program alone", ratio, "×", "≤ 2")
+    sheet.row("bubblewrap: a command, compared with the program alone", ours / statistics.median(alone), "×", "≤ 2")
 
 
 def bare_options(enclosure: BackedSandbox) -> list[str]:
@@ -88,13 +86,11 @@ def bare_options(enclosure: BackedSandbox) -> list[str]:
     return options
 
 
-def _time_bare(argv: tuple[str, ...], runs: int) -> float:
-    times = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={}, check=True)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1000
+def _time_bare(argv: tuple[str, ...]) -> float:
+    """The time of a program in milliseconds."""
+    began = time.perf_counter()
+    subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={}, check=True)
+    return (time.perf_counter() - began) * 1000
 
 
 def _measure(sheet: Sheet, home: Path, name: str, plain: float, runs: int) -> None:
@@ -119,8 +115,14 @@ def _enter(home: Path, **values: Any) -> BackedSandbox:
     return sandboxes.with_backend(confinement, SESSION)
 
 
-async def _time(home: Path, enclosure: BackedSandbox | None, programs: tuple[str, ...], runs: int) -> float:
-    """The median of a command's time, in milliseconds."""
+async def _time(
+    home: Path,
+    enclosure: BackedSandbox | None,
+    programs: tuple[str, ...],
+    runs: int,
+    between: Callable[[], None] = lambda: None,
+) -> float:
+    """The median of a command's time, in milliseconds; `between` is called after each, as the load changes."""
     step = PipelineStep(Joiner.ALWAYS, tuple((program,) for program in programs))
     launch = Launch(DEFAULT_AGENT, SESSION, "true", (step,), ENVIRONMENT, 60.0, enclosure=enclosure)
     folder = os.open(home / "workspace", os.O_RDONLY)
@@ -133,6 +135,7 @@ async def _time(home: Path, enclosure: BackedSandbox | None, programs: tuple[str
                 if not await command.wait(60) or command.end is None or command.end.code != 0:
                     raise RuntimeError(f"the command failed: {command.output.text}")
                 times.append(time.perf_counter() - began)
+                between()
     finally:
         os.close(folder)
     return statistics.median(times) * 1000

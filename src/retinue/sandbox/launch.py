@@ -15,8 +15,8 @@ import time
 
 from retinue.sandbox.guarded_files import record_files, restore_files
 from retinue.sandbox.process_restrictions import (
-    enter_pid_group,
-    leave_pid_group,
+    join_pid_group,
+    make_pid_group,
     require_same_folder,
     restrict_process,
     set_limits,
@@ -40,8 +40,8 @@ _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
 _OOM_SCORE_ADJUSTMENT = 500
-_OWN_PROCESSES = {"bubblewrap": 3, "landlock": 1, "docker": 2}
-"""The supervisor and the wrappers of a program, which do not count."""
+_OWN_PROCESSES = {"bubblewrap": 1, "landlock": 0, "docker": 0}
+"""The first process of a namespace, which does not count."""
 
 
 class Launcher:
@@ -64,7 +64,7 @@ class Launcher:
         limits = plan["limits"]
         # the kernel's own limit does not apply to root
         own = _OWN_PROCESSES[plan["kind"]]
-        self._group = enter_pid_group(limits[1] + own) if limits is not None and os.geteuid() == 0 else None
+        self._group = make_pid_group(limits[1] + own) if limits is not None and os.geteuid() == 0 else None
         self.containers: list[str] = []
         raise_oom_score()
 
@@ -100,6 +100,8 @@ class Launcher:
         try:
             inside = _read_child(info)
             if inside is not None:
+                if self._group is not None:
+                    join_pid_group(self._group, inside)  # while bubblewrap mounts the file system
                 set_limits(self._limits(), inside)
                 self._check_part(inside)
                 self._open_network(inside)
@@ -136,6 +138,8 @@ class Launcher:
             return pid
         try:
             _act(actions)
+            if self._group is not None:
+                join_pid_group(self._group)
             restrict_process(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
             if os.getppid() != parent:
                 raise OSError("the supervisor ended")
@@ -160,8 +164,6 @@ class Launcher:
         """Restore guarded files, and remove containers that outlived the program that started them."""
         for path in restore_files(self._plan["guarded"][0], self._recorded):
             os.write(2, f"restored {path}: commands may not change it\n".encode(errors="replace"))
-        if self._group is not None:
-            leave_pid_group(self._group)
         if not self.containers:
             return
         program = self._plan["program"]

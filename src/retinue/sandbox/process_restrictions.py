@@ -65,22 +65,26 @@ def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
         resource.prlimit(pid, what, (bounded, bounded))
 
 
-def enter_pid_group(processes: int) -> str | None:
-    """Move this process into a new control group with a limit of processes; return its folder, None if not possible.
+def make_pid_group(processes: int) -> str | None:
+    """Make a control group with a limit of processes, which holds for root as well; return its folder.
 
-    The limit holds for root as well. `leave_pid_group` ends it.
+    None if the system has none that can be used. The group is removed after this process has ended.
     """
     for base in _pid_group_bases():
         group = f"{base}/retinue-{os.getpid()}"
         try:
             os.makedirs(group, exist_ok=True)  # noqa: PTH103
             _write(f"{group}/pids.max", str(processes))
-            _write(f"{group}/cgroup.procs", "0")
         except OSError:
             remove_group(group)
             continue
         return group
     return None
+
+
+def join_pid_group(group: str, pid: int = 0) -> None:
+    """Move a process into a control group. This can take the kernel 10 ms, even longer than all mounts of a sandbox."""
+    _write(f"{group}/cgroup.procs", str(pid))
 
 
 def _pid_group_bases() -> Iterator[str]:
@@ -98,14 +102,6 @@ def _pid_group_bases() -> Iterator[str]:
         yield f"{_GROUPS}/retinue"
 
 
-def leave_pid_group(group: str) -> None:
-    """Leave the control group and remove it."""
-    base = os.path.dirname(group)  # noqa: PTH120
-    with contextlib.suppress(OSError):
-        _write(f"{base.removesuffix('/retinue')}/cgroup.procs", "0")
-    remove_group(group)
-
-
 def remove_group(group: str) -> None:
     """Remove a control group if nothing runs in it."""
     with contextlib.suppress(OSError):
@@ -113,7 +109,7 @@ def remove_group(group: str) -> None:
 
 
 def remove_groups_of(supervisor: int) -> None:
-    """Remove the control group that a killed supervisor left."""
+    """Remove the control group of a supervisor that has ended."""
     for base in (f"{_GROUPS}/pids", f"{_GROUPS}/retinue"):
         remove_group(f"{base}/retinue-{supervisor}")
 

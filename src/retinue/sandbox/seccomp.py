@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import assert_never
 
 from msgspec import Struct
@@ -308,7 +309,8 @@ def this_machine() -> Machine | None:
     return MACHINES.get(platform.machine())
 
 
-def build_filter(rules: Iterable[Rule], machine: Machine) -> bytes:
+@cache
+def build_filter(rules: tuple[Rule, ...], machine: Machine) -> bytes:
     """Return the filter as the kernel reads it: refuses what the rules say, and every call newer than the rules."""
     program = [
         _step(_LOAD, _ARCH_AT),

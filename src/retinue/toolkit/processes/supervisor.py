@@ -336,11 +336,18 @@ class Server:
         pid = self._supervisors.pop(sender)
         self._told.discard(sender)
         os.close(sender)
-        remove_groups_of(pid)
-        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if not self._reap(pid):
             os.kill(pid, signal.SIGTERM)
             self._abandoned.add(pid)
-        self._abandoned = {pid for pid in self._abandoned if os.waitpid(pid, os.WNOHANG)[0] == 0}
+        self._abandoned = {pid for pid in self._abandoned if not self._reap(pid)}
+
+    @staticmethod
+    def _reap(pid: int) -> bool:
+        """Reap a supervisor if it has ended, with its control group; return whether it has."""
+        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+            return False
+        remove_groups_of(pid)
+        return True
 
 
 if __name__ == "__main__":
