@@ -219,7 +219,7 @@ _RISKY_FLAGS: dict[str, _RiskyFlags] = {
     "cargo": _RiskyFlags(long=("--config",)),
     "tcpdump": _RiskyFlags("z"),
     "nmap": _RiskyFlags(long=("--script", "--datadir")),
-    "openssl": _RiskyFlags(words=flags("-engine -provider -provider-path -config")),
+    "openssl": _RiskyFlags(words=flags("engine -engine -provider -provider-path -config")),
     "cpio": _RiskyFlags(long=("--rsh-command",)),
     "java": _RiskyFlags(pattern=re.compile(r"^(-XX:(On|Flags=|VMOptionsFile)|-javaagent|-agent|@)")),
     "pandoc": _RiskyFlags(
