@@ -80,6 +80,66 @@ def add(
     )
 
 
+@auth.command()
+@click.argument("provider")
+@click.option(
+    "--name", metavar="NAME", default="default", help="Name that distinguishes several accounts of a provider."
+)
+@click.option("--device", is_flag=True, help="Sign in on another device with a code.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@_AGENT
+@pass_invocation
+def login(invocation: Invocation, provider: str, name: str, device: bool, no_browser: bool, agent: str | None) -> None:
+    """Sign in to PROVIDER with OAuth, in the browser or with a device code.
+
+    The provider needs `models.providers.<provider>.oauth`. The token is renewed when it expires.
+    """
+    import anyio
+
+    from retinue.core.errors import UsageError
+    from retinue.providers.auth_profiles import Profile
+    from retinue.providers.credential_pool import with_tokens
+    from retinue.providers.oauth import DeviceCode, OAuthTokens, login_with_browser, login_with_device
+    from retinue.providers.vendors import settings_of
+    from retinue.storage.auditlog import CLI
+
+    access = _open(invocation, agent)
+    chosen = _check_provider(access.providers, provider)
+    settings = settings_of(access.home.config.models, chosen)
+    oauth = settings.oauth if settings else None
+    if oauth is None:
+        raise UsageError(
+            f"'{chosen}' has no sign-in. Set `models.providers.{chosen}.oauth` (authorizationUrl, tokenUrl, clientId), "
+            f"or store a key: retinue models auth add {chosen}"
+        )
+
+    def show_page(address: str) -> None:
+        invocation.note(f"Sign in here: {address}")
+        if not no_browser:
+            click.launch(address)
+
+    def show_code(code: DeviceCode) -> None:
+        invocation.note(f"Open {code.page} and enter the code {code.code}")
+
+    async def sign_in() -> OAuthTokens:
+        if device:
+            return await login_with_device(oauth, show_code, anyio.sleep)
+        return await login_with_browser(oauth, show_page)
+
+    tokens = anyio.run(sign_in)
+    invocation.keep_quiet(tokens.access)
+    profile_id = f"{chosen}:{name}"
+    profile = with_tokens(Profile(profile_id, chosen, "token", tokens.access), tokens, access.home.clock.now())
+    access.credentials.add(profile)
+    owner = access.settings.id
+    access.home.audit.record("credential_added", CLI, {"profile": profile_id, "agent": owner, "where": "sign-in"})
+    expires = profile.expires.isoformat() if profile.expires else None
+    invocation.show(
+        {"id": profile_id, "provider": chosen, "agent": owner, "expires": expires},
+        f"Signed in to {chosen} as {profile_id} for agent '{owner}'.\nTry it: retinue models test {chosen}/<model>",
+    )
+
+
 def _check_provider(providers: Providers, text: str) -> str:
     from retinue.core.errors import UsageError
     from retinue.providers.vendors import canonical_provider

@@ -98,11 +98,17 @@ class Profile(Struct, frozen=True):
     secret: Secret
     origin: Origin = "agent"
     expires: datetime | None = None
+    refresh: str | None = None
+    """The token that renews the secret, if it was received by signing in."""
 
     def __repr__(self) -> str:
         return f"Profile({self.id!r}, {self.origin!r})"
 
     def is_expired(self, now: datetime) -> bool:
+        return self.refresh is None and self.is_due(now)
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether the secret has expired."""
         return self.expires is not None and self.expires <= now
 
 
@@ -264,16 +270,25 @@ def _read_profile(profile_id: str, entry: object, origin: Origin) -> Profile:
         case "token":
             kind = "token"
             value = fields.get("tokenRef") or fields.get("token")
+        case "oauth" if fields.get("refresh"):
+            kind = "token"
+            value = fields.get("access")
         case other:
-            raise ConfigError(f"profiles of type '{other}' are not supported; use api_key or token")
+            raise ConfigError(f"profiles of type '{other}' are not supported; use api_key, token or oauth")
     if not value:
         raise ConfigError("it has no key")
-    return Profile(profile_id, provider, kind, parse_secret(value), origin, _read_time(fields.get("expires")))
+    refresh = fields["refresh"] if fields["type"] == "oauth" else None
+    expires = _read_time(fields.get("expires"))
+    return Profile(profile_id, provider, kind, parse_secret(value), origin, expires, str(refresh) if refresh else None)
 
 
 def _write_profile(profile: Profile) -> dict[str, Any]:
     field = "key" if profile.kind == "api_key" else "token"
     name = field if isinstance(profile.secret, str) else f"{field}Ref"
+    if profile.refresh is not None:
+        access = dump_secret(profile.secret)
+        signed_in = {"type": "oauth", "provider": profile.provider, "access": access, "refresh": profile.refresh}
+        return signed_in | ({"expires": _write_time(profile.expires)} if profile.expires else {})
     written: dict[str, Any] = {"type": profile.kind, "provider": profile.provider, name: dump_secret(profile.secret)}
     if profile.expires is not None:
         written["expires"] = _write_time(profile.expires)

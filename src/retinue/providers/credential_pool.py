@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import anyio
 import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
+from retinue.core.errors import ConfigError
 from retinue.core.model import Failure, ModelFailed
 from retinue.providers.auth_profiles import (
     Origin,
@@ -22,9 +25,14 @@ from retinue.providers.auth_profiles import (
 )
 from retinue.providers.base import Credential
 from retinue.providers.settings import AuthSettings, ModelsSettings
-from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
+from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor, settings_of
 from retinue.security.secrets import EnvSecret, Secrets
 
+if TYPE_CHECKING:
+    from retinue.providers.oauth import OAuthTokens
+
+RENEWED_BEFORE = timedelta(seconds=60)
+"""A token that expires this soon is renewed first."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 """The order needs the last use only roughly; recording every call would cost a disk flush each time."""
@@ -37,6 +45,12 @@ class AuthRules(Struct, frozen=True):
 
     auth: AuthSettings
     models: ModelsSettings
+
+
+def with_tokens(profile: Profile, tokens: OAuthTokens, now: datetime) -> Profile:
+    """Return a profile with the tokens of a sign-in."""
+    expires = now + timedelta(seconds=tokens.seconds) if tokens.seconds is not None else None
+    return replace(profile, secret=tokens.access, refresh=tokens.refresh, expires=expires)
 
 
 class CredentialPool:
@@ -54,6 +68,7 @@ class CredentialPool:
         self._secrets = secrets
         self._clock = clock
         self._used: dict[str, datetime] = {}
+        self._renewing = anyio.Lock()
 
     def profiles(self, provider: str) -> tuple[Profile, ...]:
         """Return the profiles of a provider in the order to try, including those in cooldown."""
@@ -80,12 +95,35 @@ class CredentialPool:
         return max(ends, default=None)
 
     async def open(self, profile: Profile) -> Credential:
-        """Return the credential; raise `ConfigError` if the secret is not available."""
+        """Return the credential, renewed if it has expired; raise `ConfigError` if the secret is not available."""
+        if profile.refresh is not None and profile.is_due(self._clock.now() + RENEWED_BEFORE):
+            profile = await self._renew(profile)
         if isinstance(profile.secret, (str, EnvSecret)):
             secret = self._secrets.resolve(profile.secret)
         else:
             secret = await anyio.to_thread.run_sync(self._secrets.resolve, profile.secret)
         return Credential(profile.id, secret, profile.kind)
+
+    async def _renew(self, profile: Profile) -> Profile:
+        """Return the profile with new tokens, and store them where they came from; once for simultaneous calls."""
+        from retinue.providers.oauth import refresh_tokens
+
+        async with self._renewing:
+            current = next((found for found in self.profiles(profile.provider) if found.id == profile.id), profile)
+            if current.refresh is None or not current.is_due(self._clock.now() + RENEWED_BEFORE):
+                return current
+            settings = settings_of(self._rules.models, profile.provider)
+            hint = f"Sign in again: retinue models auth login {profile.provider}"
+            if settings is None or settings.oauth is None:
+                missing = f"models.providers.{profile.provider}.oauth is not set"
+                raise ConfigError(f"The token {profile.id} has expired, and {missing}. {hint}")
+            try:
+                tokens = await refresh_tokens(settings.oauth, current.refresh)
+            except ConfigError as error:
+                raise ConfigError(f"The token {profile.id} has expired and was not renewed: {error} {hint}") from None
+            renewed = with_tokens(current, tokens, self._clock.now())
+            (self._main if self._main and current.origin == "main" else self._own).add(renewed)
+            return renewed
 
     def succeeded(self, profile: Profile, model: str) -> None:
         """Record a successful call: the credential's failures for this model are cleared."""

@@ -61,6 +61,21 @@ class ModelSettings(Settings):
     """How the endpoint differs for this model."""
 
 
+class OAuthSettings(Settings):
+    """How to sign in to a provider with OAuth 2, without a client secret."""
+
+    authorization_url: str = key()
+    """The page where a person signs in."""
+    token_url: str = key()
+    """The address that returns and renews tokens."""
+    device_url: str | None = key(None)
+    """The address that returns device codes, for `retinue models auth login --device`."""
+    client_id: str = key()
+    """The id of the application at the provider."""
+    scopes: list[str] = key([])
+    """What the token allows."""
+
+
 class ProviderSettings(Settings):
     """An endpoint that serves models."""
 
@@ -72,6 +87,8 @@ class ProviderSettings(Settings):
     """How the key is sent; `none` sends no key."""
     api: Api | None = key(None)
     """The protocol of the endpoint."""
+    oauth: OAuthSettings | None = key(None)
+    """How to sign in with `retinue models auth login`."""
     headers: dict[str, SecretValue] = key({})
     """Headers sent with every request."""
     timeout_seconds: float | None = key(None, gt=0)
