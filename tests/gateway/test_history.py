@@ -10,7 +10,7 @@ import pytest
 from retinue.core.events import MessageFinished, TurnEvent
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.dispatch.reply import VisibleEvents, VisibleStream, show_message
-from retinue.testing.replies import Reply, says
+from retinue.testing.replies import Reply, calls, refuses, says
 from tests.gateway.conftest import Hall, RawSocket, raw_socket
 
 pytestmark = pytest.mark.anyio
@@ -125,3 +125,17 @@ async def test_sessions_are_listed_page_by_page(hall: Hall) -> None:
                 break
         assert sizes == [3, 3, 1]
         assert seen == [f"agent:main:room-{number}" for number in range(6, -1, -1)]
+
+
+async def test_the_history_says_how_a_turn_ended_and_what_was_denied(hall: Hall) -> None:
+    hall.model.push(calls("exec", command="rm -rf /tmp/nowhere"), says("I may not."), refuses(400, "too strange"))
+    async with raw_socket(hall) as raw:
+        await ask(raw, "clean up")  # nobody watches, so it is denied
+        await ask(raw, "and now?")
+        noted = [entry["notes"] for entry in (await raw.result("chat.history"))["entries"] if "notes" in entry]
+    denied, failed = noted
+    assert denied[0]["kind"] == "decided"
+    assert denied[0]["text"].startswith("Denied: ")
+    assert "no person is available" in denied[0]["text"]
+    assert failed[0]["kind"] == "failed"
+    assert "too strange" in failed[0]["text"]

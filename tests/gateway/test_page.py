@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.asyncio.client import connect
 
-from retinue.testing.replies import Fault, Reply, calls, says
+from retinue.testing.replies import Fault, Reply, calls, refuses, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
 
@@ -481,3 +481,65 @@ async def test_markdown(visitor: Visitor) -> None:
     assert len(await visitor.page.evaluate(script, list(SLOW_FOR_SOME))) == len(SLOW_FOR_SOME)
     code = "```py\nprint('<b>')\n```"
     assert "<code>print('&lt;b&gt;')</code></pre>" in (await visitor.page.evaluate(script, [code]))[0]
+
+
+async def test_calls_with_the_same_id_stay_apart_and_endings_survive_a_reload(visitor: Visitor, hall: Hall) -> None:
+    for name in ("one", "two"):
+        (hall.home.workspace / f"{name}.txt").write_text(f"the text of {name}\n")
+    hall.model.push(
+        calls("read", path="one.txt"),  # the ids of both calls are call_0
+        calls("read", path="two.txt"),
+        says("Both are read."),
+        calls("exec", command="rm -rf /tmp/nowhere"),
+        says("I may not."),
+        refuses(400, "too strange"),
+        Reply(text="A long answer", fault=Fault.HANG),
+    )
+    await visitor.sign_in()
+    await visitor.say("read them")
+    await visitor.sees("Both are read.")
+    await visitor.idle()
+    await visitor.say("clean up")
+    await visitor.approval.get_by_role("button", name="Deny").click()
+    await visitor.sees("I may not.")
+    await visitor.idle()
+    await visitor.say("and now?")
+    await visitor.sees("too strange")
+    await visitor.idle()
+    await visitor.say("go on")
+    await visitor.sees("A long answer")
+    await visitor.page.locator("#message").focus()
+    await visitor.page.keyboard.press("Escape")
+    await visitor.sees("Stopped.")
+    for reloads in (False, True):
+        if reloads:
+            await visitor.page.reload()
+        await visitor.sees("Stopped.")
+        for text in ("Denied: ", "too strange", "A long answer"):
+            await visitor.sees(text)
+        folds = visitor.fold("read")
+        await expect(folds).to_have_count(2)
+        for number, name in enumerate(("one", "two")):
+            await folds.nth(number).locator("summary").click()
+            await expect(folds.nth(number)).to_contain_text(f"the text of {name}")
+
+
+async def test_a_question_of_the_agent_is_answered_with_text_on_the_page(visitor: Visitor, hall: Hall) -> None:
+    hall.model.push(
+        calls("tool_call", name="ui_prompt", arguments={"question": "Which colour?"}),
+        says("Red it is."),
+        calls("tool_call", name="ui_confirm", arguments={"question": "Really?"}),
+        says("As you wish."),
+    )
+    await visitor.sign_in()
+    await visitor.say("paint it")
+    await visitor.sees("Which colour?", visitor.approval)
+    await visitor.approval.get_by_label("Your answer").fill("dark red")
+    await visitor.approval.get_by_role("button", name="Answer", exact=True).click()
+    await visitor.sees("Red it is.")
+    await visitor.idle()
+    assert "The owner answered: dark red" in hall.model.model_requests[1].body.decode()
+    await visitor.say("sure?")
+    await visitor.approval.get_by_role("button", name="Yes").click()
+    await visitor.sees("As you wish.")
+    assert "The owner answered yes." in hall.model.model_requests[3].body.decode()

@@ -70,7 +70,8 @@ class History(Wire, frozen=True):
     """Entries of the transcript, oldest first, without secrets. `seq` and `epoch` name the last event they include.
 
     An answer has the text that was delivered. Directives of the answer are in the entry's `delivery`: `media`,
-    `replyTo`, `toCurrent`, `voice`, `silent`, each only if it is set.
+    `replyTo`, `toCurrent`, `voice`, `silent`, each only if it is set. What happened after an entry is in its `notes`:
+    `kind` (`failed`, `aborted`, `decided` or `unanswered`) and `text`; an unanswered message also has `why`.
     """
 
     session_key: str

@@ -19,7 +19,7 @@ from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.commands.session_api import SessionApi
-from retinue.sessions.entries import MessageAdded, TranscriptEntry
+from retinue.sessions.entries import DECIDED, TURN_ENDED, UNANSWERED, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.export import export_json
 from retinue.sessions.jsonl.codec import format_time
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
@@ -30,6 +30,8 @@ from retinue.wire.messages import OfSession
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
 
 registry = MethodRegistry()
+
+_VERDICTS = {"allow-once": "Allowed once", "allow-always": "Always allowed"}
 
 
 def _session(call: Call, params: OfSession) -> SessionKey:
@@ -190,16 +192,39 @@ class HistoryOptions(Struct, frozen=True):
 def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, Any]], int]:
     """The newest messages of a transcript as its lines, and the total number of messages."""
     _, tree = read_whole(path)
-    messages = [entry for entry in tree.path if isinstance(entry.body, MessageAdded)]
+    messages: list[TranscriptEntry] = []
+    notes: dict[str, list[dict[str, str]]] = {}
+    for entry in tree.path:
+        match entry.body:
+            case MessageAdded():
+                messages.append(entry)
+            case Noted() as noted if messages and (facts := _read_note(noted, options)):
+                notes.setdefault(messages[-1].id, []).append(facts)
     newest = messages[-options.limit :]
     shown = [(entry, None) if options.raw else _show(entry, options) for entry in newest]
     exported = export_json(None, [entry for entry, _ in shown], redact=options.redact)
     lines: list[dict[str, Any]] = json.loads(exported)["entries"]
-    for line, (_, reply) in zip(lines, shown, strict=True):
+    for line, (entry, reply) in zip(lines, shown, strict=True):
         directives = _describe(reply, options) if reply else {}
         if directives:
             line["delivery"] = directives
+        if entry.id in notes:
+            line["notes"] = notes[entry.id]
     return lines, len(messages)
+
+
+def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:
+    """What a person is told of a note: how a turn ended, what was decided, why a message was not answered."""
+    data = {name: options.redact(value) for name, value in noted.data.items() if isinstance(value, str)}
+    match noted.kind:
+        case kind if kind == TURN_ENDED:
+            return {"kind": data.get("status", ""), "text": data.get("error", "")}
+        case kind if kind == DECIDED:
+            verdict = _VERDICTS.get(data.get("verdict", ""), "Denied")
+            return {"kind": "decided", "text": f"{verdict}: {data.get('title', '')} ({data.get('because', '')})"}
+        case kind if kind == UNANSWERED:
+            return {"kind": "unanswered", "text": data.get("text", ""), "why": data.get("why", "")}
+    return None
 
 
 def _show(entry: TranscriptEntry, options: HistoryOptions) -> tuple[TranscriptEntry, ParsedReply | None]:

@@ -196,7 +196,7 @@ export class Conversation {
     if (message.role === "user") {
       answer?.finish({ status: "ok", text: "", error: "" });
       this.#root.append(this.#personEntry(entry));
-      return null;
+      return this.#showNotes(entry, null);
     }
     const open = answer ?? this.#startAnswer([], true);
     if (!answer) this.#root.append(open.element);
@@ -204,7 +204,7 @@ export class Conversation {
       const { text, pictures } = contentOf(message.content);
       const call = { id: message.toolCallId, name: message.toolName, arguments: {} };
       open.finishTool(call, { text, pictures, isError: Boolean(message.isError) });
-      return open;
+      return this.#showNotes(entry, open);
     }
     for (const part of partsOf(message.content)) {
       if (part.type === "text") open.speak(part.text);
@@ -212,7 +212,28 @@ export class Conversation {
       if (part.type === "toolCall") open.startTool({ id: part.id, name: part.name, arguments: part.arguments });
     }
     open.closeMessage([]);
-    if (message.errorMessage) open.notice(message.errorMessage);
+    if (message.errorMessage && !entry.notes?.some(({ kind }) => kind === "failed")) open.notice(message.errorMessage);
+    return this.#showNotes(entry, open);
+  }
+
+  /** Show what happened after a message of the history; returns the answer that is still open. */
+  #showNotes(entry, answer) {
+    let open = answer;
+    for (const { kind, text, why } of entry.notes ?? []) {
+      if (kind === "unanswered") {
+        open?.finish({ status: "ok", text: "", error: "" });
+        this.#root.append(personArticle("You", text));
+        this.note(why, "error");
+        open = null;
+        continue;
+      }
+      if (!open) {
+        open = this.#startAnswer([], true);
+        this.#root.append(open.element);
+      }
+      if (kind === "failed") open.problem(text);
+      else open.notice(kind === "aborted" ? "Stopped." : text);
+    }
     return open;
   }
 

@@ -92,10 +92,15 @@ class ToolCall {
   constructor(call) {
     this.#call = call;
     this.name = call.name;
+    this.id = call.id;
     const brief = make("bdi", { class: "tool-brief" }, briefly(call.arguments));
     const summary = [make("b", {}, shorten(call.name, 80)), " ", brief, " ", this.#state];
     this.fold = new Fold("tool", summary, () => this.#content());
     this.element = this.fold.element;
+  }
+
+  get isFinished() {
+    return this.#result !== null;
   }
 
   /** Whether it waits for approval. */
@@ -164,7 +169,7 @@ export class Answer {
     this.showsThinking = showsThinking;
     this.isWhole = isWhole;
     this.spoken = "";
-    this.tools = new Map();
+    this.tools = [];
     this.prose = null;
     this.thinking = null;
   }
@@ -205,24 +210,28 @@ export class Answer {
   startTool(call) {
     this.#closeProse();
     this.thinking = null;
-    if (this.tools.has(call.id)) return;
     const tool = new ToolCall(call);
-    this.tools.set(call.id, tool);
+    this.tools.push(tool);
     this.#add(tool.element);
   }
 
   progress(callId, text) {
-    this.tools.get(callId)?.progress(text);
+    this.#running(callId)?.progress(text);
   }
 
   finishTool(call, result) {
-    this.startTool(call);
-    this.tools.get(call.id).finish(result);
+    if (!this.#running(call.id)) this.startTool(call);
+    this.#running(call.id).finish(result);
   }
 
   notice(text) {
     this.#closeProse();
     this.#add(make("p", { class: "plain faint", dir: "auto" }, text));
+  }
+
+  problem(text) {
+    this.#closeProse();
+    this.#add(make("p", { class: "plain problem", dir: "auto" }, text));
   }
 
   asked(request) {
@@ -237,7 +246,7 @@ export class Answer {
 
   finish({ status, text, error }) {
     this.#closeProse();
-    for (const tool of this.tools.values()) tool.abandon();
+    for (const tool of this.tools) tool.abandon();
     if (text && !this.spoken) {
       this.speak(text);
       this.#closeProse();
@@ -248,7 +257,12 @@ export class Answer {
   }
 
   #lastCall(name) {
-    return [...this.tools.values()].findLast((tool) => tool.name === name);
+    return this.tools.findLast((tool) => tool.name === name);
+  }
+
+  /** The oldest call with this id that has no result; some providers give several calls the same id. */
+  #running(id) {
+    return this.tools.find((tool) => tool.id === id && !tool.isFinished);
   }
 
   #closeProse() {

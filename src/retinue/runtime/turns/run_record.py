@@ -12,10 +12,10 @@ from msgspec import Struct, field
 
 from retinue.context.engine import ContextEngine, History
 from retinue.core.envelope import Source
-from retinue.core.events import TurnStatus
+from retinue.core.events import ApprovalGiven, Emit, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, StopReason, ToolCall, ToolResult, UserMessage
-from retinue.sessions.entries import BESIDE, MERGED, CallStarted, EntryId, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import BESIDE, DECIDED, MERGED, CallStarted, EntryId, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import decode_line
 from retinue.sessions.jsonl.lines import read_forward
 from retinue.sessions.store import SessionStore
@@ -130,6 +130,19 @@ def history_of(transcript: Transcript) -> History:
     """Return what of a transcript a context engine works with."""
     tree = transcript.tree
     return History(tree.messages, tree.summary, tree.started_calls)
+
+
+def recording_decisions(emit: Emit, transcript: Transcript) -> Emit:
+    """Return an `Emit` that also records decisions on approval requests, for those who read the conversation later."""
+
+    async def show(event: TurnEvent) -> None:
+        if isinstance(event, ApprovalGiven):
+            decision = event.decision
+            facts = {"title": event.request.title, "verdict": decision.verdict.value, "because": decision.because}
+            transcript.append(Noted(DECIDED, facts))
+        await emit(event)
+
+    return show
 
 
 class TranscriptLedger(Struct, frozen=True):

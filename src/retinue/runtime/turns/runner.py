@@ -49,7 +49,7 @@ from retinue.runtime.turns.loop_setup import (
 )
 from retinue.runtime.turns.permissions import SkillCommandText, permissions_of, run_past_model
 from retinue.runtime.turns.plan import Planner, PromptHistory, TurnContext, TurnPlan, local_time
-from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run
+from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run, recording_decisions
 from retinue.runtime.turns.user_message import (
     FRESH_START,
     NOTHING_WAITS,
@@ -60,7 +60,7 @@ from retinue.runtime.turns.user_message import (
     record_person,
     take_results,
 )
-from retinue.sessions.entries import MERGED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -213,7 +213,8 @@ class SessionRunner:
             ack_max_chars=agent.workspace.settings.heartbeat.ack_max_chars,
             final_only=plan.info.reasoning_tags,
         )
-        turn = replace(turn, emit=events.emit, ask=agent.shared.permissions.asking(turn.ask, events.emit))
+        show = recording_decisions(events.emit, turn.transcript)
+        turn = replace(turn, emit=events.emit, ask=agent.shared.permissions.asking(turn.ask, show))
         settings = agent.workspace.settings
         order = Turn(turn.run, self.key, str(plan.choice.ref), settings.timeout_seconds, message)
         rights = permissions_of(agent, self.key, inbound)
@@ -238,6 +239,9 @@ class SessionRunner:
                     trace.end(finished)
         finally:
             self._switch = None
+        if finished.status is not TurnStatus.OK:
+            ending = {"run": turn.run, "status": finished.status.value, "error": finished.error or ""}
+            turn.transcript.append(Noted(TURN_ENDED, ending))
         await self._feed.end_turn(turn.transcript, finished.status)
         self._after(turn.transcript, plan, finished)
         if agent.shared.bus.has_subscribers(TURN_END):
