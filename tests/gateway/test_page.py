@@ -458,6 +458,9 @@ MARKDOWN = {
     "\\*not\\* `open": "<p>*not* `open</p>",
     "---": "<hr>",
     "**open *half": "<p>**open *half</p>",
+    '[embed ref="https://x.example/a" title="A <b>" height="320" /]': '<p class="embed"><a href="https://x.example/a" '
+    'title="https://x.example/a" target="_blank" rel="noopener noreferrer">A &lt;b&gt;</a></p>',
+    '[embed ref="javascript:alert(1)" title="A" /]': '<p>[embed ref="javascript:alert(1)" title="A" /]</p>',
     "[a](ftp://x.example) [b](relative)": "<p>[a](ftp://x.example) [b](relative)</p>",
 }
 

@@ -135,6 +135,7 @@ async def _run_heartbeat(hall: Hall) -> None:
         with anyio.fail_after(PATIENCE):
             while not _has_request(hall, TURNS["heartbeat-turn"]):  # It is skipped until the turn before has ended.
                 await http.post("/rpc/heartbeat.run", json={})
+                await anyio.sleep(0.1)
 
 
 def _has_request(hall: Hall, turn: Turn) -> bool:

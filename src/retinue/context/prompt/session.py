@@ -46,8 +46,8 @@ def page_embeds(inputs: SessionInputs) -> str | None:
         return None
     return (
         "## Page Embeds\n"
-        'Show a hosted page in the chat with `[embed ref="<id>" title="…" height="320" /]` on its own line. '
-        "The id comes from the tool that made the page."
+        'Offer a page in the chat with `[embed ref="<https address>" title="…" height="320" /]` on its own line: '
+        "a card that opens it."
     )
 
 

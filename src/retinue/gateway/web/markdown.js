@@ -1,5 +1,5 @@
 // Renders Markdown as elements. Only the elements listed here are created; links use http, https or mailto, and
-// pictures and HTML stay text. Every scan is bounded, because a text may be crafted to take long.
+// pictures and HTML stay text. An embedded page is a card with a link: the page loads and frames nothing from elsewhere. Every scan is bounded, because a text may be crafted to take long.
 
 import { make } from "./dom.js";
 
@@ -16,6 +16,7 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,12})([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
 const ALIGNMENT = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const BARE_ADDRESS = /https?:\/\/[^\s<>"`\\^{}|]{1,2000}/y;
+const EMBED = /^ {0,3}\[embed ref="([^"]{1,2000})"(?: title="([^"]{0,200})")?(?: height="\d{1,4}")? ?\/\][ \t]*$/;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
 
@@ -57,10 +58,18 @@ const BLOCKS = [
   [(lines, at) => FENCE.test(lines[at]), readFence],
   [(lines, at) => HEADING.test(lines[at]), readHeading],
   [(lines, at) => isRule(lines[at]), (lines, at) => [make("hr"), at + 1]],
+  [(lines, at) => readEmbed(lines[at]) !== null, (lines, at) => [readEmbed(lines[at]), at + 1]],
   [(lines, at) => QUOTE.test(lines[at]), readQuote],
   [(lines, at) => ITEM.test(lines[at]), readList],
   [isTable, readTable],
 ];
+
+/** The card of an embedded page; null if the line is none or its address is not allowed. */
+function readEmbed(line) {
+  const found = line.length < 3_000 ? EMBED.exec(line) : null;
+  const address = found && safeAddress(found[1]);
+  return address ? make("p", { class: "embed" }, link(address, [found[2] || address])) : null;
+}
 
 function isRule(line) {
   return line.length < 200 && RULE.test(line);
