@@ -29,7 +29,8 @@ run: $(RUN_STAMP)  ## Start the assistant; a new user is guided.
 	@$(BIN)/retinue up
 
 # Three workers on two cores: tests also wait for disks and for processes they start.
-test: $(STAMP) system lint  ## Every check and every test.
+test: $(STAMP)  ## Every check and every test.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync system lint
 	$(BIN)/python -m pytest -n 3 --dist worksteal -p tests.branch_coverage -p tests.repeat_failed
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.

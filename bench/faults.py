@@ -23,6 +23,9 @@ from tests.faults.storm import SESSIONS, die_at_every_write, storm
 from bench import faults_salvage
 from bench.faults_callers import run_callers
 from bench.faults_clock import run_clock
+from bench.faults_endurance import SECONDS as ENDURANCE_SECONDS
+from bench.faults_endurance import SHORT_SECONDS as SHORT_ENDURANCE
+from bench.faults_endurance import run_endurance
 from bench.faults_flood import MESSAGES as MESSAGES_IN_FLOOD
 from bench.faults_flood import SHORT_MESSAGES as SHORT_FLOOD
 from bench.faults_flood import run_flood
@@ -60,6 +63,7 @@ def run(*, full: bool) -> None:
     run_clock(sheet, 200 if full else 20, "clock")
     run_callers(sheet)
     run_power(sheet)
+    run_endurance(sheet, ENDURANCE_SECONDS if full else SHORT_ENDURANCE)
     run_flood(sheet, MESSAGES_IN_FLOOD if full else SHORT_FLOOD)
     run_kills(sheet)
     sheet.save()

@@ -24,7 +24,7 @@ import anyio
 import httpx2
 from websockets.asyncio.client import connect
 
-from bench.measure import PYTHON, RETINUE, Sheet
+from bench.measure import PYTHON, RETINUE, Sheet, cpu_seconds
 from bench.startup import Bench, call_method, make_home, open_socket, serve_gateway
 from retinue.testing.modelserver import running_server
 
@@ -103,17 +103,11 @@ class Times:
 def _time_turns(turn: Callable[[str], None], name: str, gateway: int) -> Times:
     walls, cpus = [], []
     for number in range(COLD_TURNS + TURNS):
-        began, used = time.perf_counter(), _cpu_seconds(gateway)
+        began, used = time.perf_counter(), cpu_seconds(gateway)
         turn(f"{name}-{number}")
         walls.append(time.perf_counter() - began)
-        cpus.append(_cpu_seconds(gateway) - used)
+        cpus.append(cpu_seconds(gateway) - used)
     return Times(median(walls[COLD_TURNS:]) * 1000, median(cpus[COLD_TURNS:]) * 1000)
-
-
-def _cpu_seconds(process: int) -> float:
-    """The CPU time of all threads of a process, by the scheduler's clock: other clocks count in hundredths."""
-    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 @contextmanager

@@ -40,7 +40,7 @@ NOTES = 200
 def run(*, full: bool) -> None:
     sheet = Sheet("gateway")
     replies = {"replies": [], "then": "Hello."}
-    with tempfile.TemporaryDirectory() as place, _model(Path(place), replies) as port:
+    with tempfile.TemporaryDirectory() as place, serve_model(Path(place), replies) as port:
         home, plain = _make_home(Path(place) / "home", port), _make_home(Path(place) / "plain", port, notes=0)
         _measure_start(home, sheet)
         with _gateway(home) as process:
@@ -57,7 +57,7 @@ def run(*, full: bool) -> None:
 
 
 @contextmanager
-def _model(place: Path, script: object) -> Iterator[int]:
+def serve_model(place: Path, script: object) -> Iterator[int]:
     file = place / "gateway-script.json"
     file.write_text(json.dumps(script))
     argv = [sys.executable, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(file)]

@@ -82,12 +82,15 @@ def answer_many(inbox: Inbox, count: int) -> None:
         inbox.accept(Inbound("hello", KEY), run(name))
         inbox.claim(KEY, [run(name)], run(name))
         inbox.finish(run(name), answer(name))
+        inbox.delivered(run(name))
 
 
 LOOK_UPS: dict[str, Callable[[Inbox], object]] = {
     "a whole turn": lambda inbox: answer_many(inbox, 1),
     "waiting": lambda inbox: inbox.waiting(KEY),
     "abandoned": lambda inbox: inbox.abandoned(KEY),
+    "open_messages": lambda inbox: inbox.open_messages(KEY),
+    "undelivered": lambda inbox: inbox.undelivered(KEY),
     "unfinished": Inbox.unfinished,
     "is_unfinished": lambda inbox: inbox.is_unfinished(KEY),
     "count": lambda inbox: inbox.count("waiting"),
