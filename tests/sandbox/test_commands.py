@@ -203,6 +203,18 @@ async def test_restoring_a_file_follows_no_link_that_a_command_made(bench: Bench
 
 
 @pytest.mark.usefixtures("backend")
+async def test_a_command_that_fails_because_of_the_sandbox_says_what_was_refused(bench: Bench, tmp_path: Path) -> None:
+    secret = tmp_path / "outside.txt"
+    secret.write_text("s3cret\n")
+    assert f"The sandbox has no access to the path {secret}.)" in await bench.run(f"cat {secret}")
+    assert "The sandbox has no access to the path /usr/made.)" in await bench.run("touch /usr/made")
+    assert "no access" not in await bench.run("cat missing.txt")
+    assert "no access" not in await bench.run("cat /nowhere/missing.txt")
+    told = await bench.run("echo 'curl: (6) Could not resolve host: Example.org' >&2; exit 6")
+    assert "The sandbox has no access to the host example.org.)" in told
+
+
+@pytest.mark.usefixtures("backend")
 async def test_a_command_sees_the_same_user_as_outside(bench: Bench) -> None:
     told = await bench.run("id -u; stat -c %u notes.txt; test -w notes.txt && echo writable")
     assert told.split() == [str(os.getuid()), str(os.getuid()), "writable"]

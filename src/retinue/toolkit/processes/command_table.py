@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.sandbox.refusals import find_refusals
 from retinue.security.untrusted_text import sanitise
 from retinue.toolkit.processes.fork_server import ForkServer
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, kill_session, start_supervised
@@ -264,6 +265,10 @@ class CommandTable:
 
     def _close(self, command: RunningCommand) -> CommandEnd:
         launch = command.launch
+        failed = launch.enclosure is not None and command.stopping is None and command.process.returncode != 0
+        refused = (
+            find_refusals(command.output.text, launch.enclosure.confinement) if launch.enclosure and failed else ()
+        )
         end = CommandEnd(
             id=command.id,
             agent=launch.agent,
@@ -274,6 +279,7 @@ class CommandTable:
             seconds=self._clock.monotonic() - command.began,
             output=command.output.last(NOTICE_CHARS),
             owner=launch.owner,
+            refused=refused,
         )
         command.end, command.ended = end, self._clock.now()
         command.done.set()

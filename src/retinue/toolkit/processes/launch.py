@@ -18,6 +18,7 @@ from msgspec import Struct
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import LaunchPlan
 from retinue.sandbox.launch import name_wrapper
+from retinue.sandbox.refusals import Refusal
 from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.toolkit.processes.fork_server import ForkServer, SupervisorProcess
 from retinue.tools.shell.analysis import PipelineStep
@@ -36,7 +37,8 @@ class CommandOutcome(StrEnum):
 class CommandEnd(Struct, frozen=True):
     """The end of a background command; `output` is the last part of what it printed.
 
-    `owner` is true if the command was started in a turn of the owner.
+    `owner` is true if the command was started in a turn of the owner. If it
+    failed, `refused` is what its sandbox has no access to.
     """
 
     id: str
@@ -48,6 +50,7 @@ class CommandEnd(Struct, frozen=True):
     seconds: float
     output: str
     owner: bool = False
+    refused: tuple[Refusal, ...] = ()
 
 
 class NotifyWhen(StrEnum):

@@ -242,6 +242,9 @@ def format_end(end: CommandEnd, output: str, launch: Launch | None = None) -> To
     match end.outcome:
         case CommandOutcome.EXITED:
             note = "" if end.code == 0 else f"(exit code {end.code})"
+            if end.refused:
+                needed = ", ".join(f"the {each.kind} {each.name}" for each in end.refused)
+                note += f"\n(The sandbox has no access to {needed}.)"
         case CommandOutcome.TIMED_OUT:
             note = f"(killed after its time limit of {end.seconds:.0f} s)"
         case CommandOutcome.KILLED:
