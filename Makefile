@@ -28,10 +28,10 @@ $(RUN_STAMP): pyproject.toml constraints.txt scripts/setup.sh
 run: $(RUN_STAMP)  ## Start the assistant; a new user is guided.
 	@$(BIN)/retinue up
 
-# Three workers on two cores: tests also wait for disks and for processes they start.
+# Four workers on two cores: tests also wait for disks and for processes they start.
 test: $(STAMP)  ## Every check and every test.
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync system lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal -p tests.branch_coverage -p tests.repeat_failed
+	$(BIN)/python -m pytest -n 4 --dist worksteal -p tests.branch_coverage -p tests.repeat_failed
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \

@@ -344,7 +344,7 @@ async def test_changing_the_configured_token_closes_its_sockets(tmp_path: Path) 
     ("verb", "path", "status", "told"),
     [
         ("GET", "/nowhere", 404, "There is nothing at /nowhere"),
-        ("POST", "/v1/completions", 404, "There is nothing at /v1/completions"),
+        ("POST", "/v1/edits", 404, "There is nothing at /v1/edits"),
         ("GET", "/rpc/status", 405, "/rpc/status does not support GET. Use: POST"),
         ("DELETE", "/healthz", 405, "/healthz does not support DELETE. Use: GET"),
     ],

@@ -18,7 +18,7 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.messages import Trust
 from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
-from retinue.storage.provenance import AgentWrites
+from retinue.storage.provenance import AgentWrites, lines_of
 from retinue.testing.clock import FrozenClock
 from retinue.testing.replies import Reply, calls, says
 from tests.runtime.conftest import Stage, staged
@@ -50,6 +50,14 @@ def foreign_paths(stage: Stage) -> list[str]:
     database = Database(stage.home.path / "state.sqlite")
     try:
         return AgentWrites(database, FrozenClock(), DEFAULT_AGENT).paths()
+    finally:
+        database.close()
+
+
+def record_foreign(stage: Stage, path: str, text: str) -> None:
+    database = Database(stage.home.path / "state.sqlite")
+    try:
+        AgentWrites(database, FrozenClock(), DEFAULT_AGENT).record(path, lines_of(text))
     finally:
         database.close()
 
@@ -125,8 +133,8 @@ async def test_a_foreign_line_longer_than_a_chunk_is_foreign_in_every_chunk(stag
 
 
 async def test_memory_that_stands_in_the_prompt_taints(stage: Stage) -> None:
-    stage.server.push(READ_PAGE, calls("write", path="MEMORY.md", content=PAGE), says("Noted."))
-    await stage.ask("Read the page and remember it.")
+    (stage.workspace / "MEMORY.md").write_text(PAGE)
+    record_foreign(stage, "MEMORY.md", PAGE)
     stage.server.push(write("later", "Something."), says("ok"))
     await stage.ask("Note something.", session="other")
     assert foreign_paths(stage) == ["MEMORY.md", "memory/later.md"]
