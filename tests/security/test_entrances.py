@@ -23,9 +23,9 @@ from retinue.core.messages import Trust, text_of
 from retinue.memory.backend import SearchResult
 from retinue.memory.notes import Excerpt
 from retinue.memory.search.ranking import MemoryHit, ScoreParts
+from retinue.security.injection import find_injection_patterns
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
-from retinue.security.untrusted_text import find_injection_patterns
 from retinue.storage.files import Root
 from retinue.toolkit.files.read_write import make_tools as file_tools
 from retinue.toolkit.files.search import make_tools as lookup_tools

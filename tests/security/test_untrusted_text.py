@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.clock import random_id
+from retinue.security.injection import find_injection_patterns
 from retinue.security.untrusted_text import (
     END_MARKER_SANITISED,
     MARKER_SANITISED,
     TOKEN_REMOVED,
     WARNING,
     TextSource,
-    find_injection_patterns,
     fold,
     sanitise,
     sanitise_line,

@@ -1,4 +1,4 @@
-"""`retinue security` and `retinue approvals`: audit log, marking of untrusted text, approvals and allow rules."""
+"""`retinue security` and `retinue approvals`: audit log, scan and marking of untrusted text, approvals, allow rules."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ def _format(entry: dict[str, Any]) -> str:
 def wrap(invocation: Invocation, source: str, sender: str | None, subject: str | None) -> None:
     """Show how the text on standard input would be marked as untrusted for the model."""
     from retinue.core.clock import random_id
-    from retinue.security.untrusted_text import TextSource, find_injection_patterns, wrap_untrusted
+    from retinue.security.injection import find_injection_patterns
+    from retinue.security.untrusted_text import TextSource, wrap_untrusted
 
     text = sys.stdin.buffer.read().decode("utf-8", "replace")
     wrapped = wrap_untrusted(text, TextSource(source), new_id=random_id, sender=sender, subject=subject)
@@ -171,6 +172,36 @@ def wrap(invocation: Invocation, source: str, sender: str | None, subject: str |
         )
     else:
         echo(wrapped, exact=True)
+
+
+@security.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@pass_invocation
+def scan(invocation: Invocation, files: tuple[str, ...]) -> None:
+    """Report lines of files that look like prompt injection. The files are not changed, and the exit code is 0."""
+    from msgspec.structs import asdict
+
+    from retinue.security.injection import scan_text
+
+    found = [(file, each) for file in files for each in scan_text(_read(file))]
+    cells = [(f"{file}:{each.line}", each.severity.value, each.rule, each.text) for file, each in found]
+    invocation.show(
+        [{"file": file} | asdict(each) for file, each in found],
+        lambda: (
+            table(cells, header=("where", "severity", "rule", "text")) if cells else "Nothing suspicious was found."
+        ),
+    )
+
+
+def _read(file: str) -> str:
+    from pathlib import Path
+
+    from retinue.core.errors import UsageError
+
+    try:
+        return Path(file).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}. Name text files to scan.") from None
 
 
 @click.group(cls=Group)

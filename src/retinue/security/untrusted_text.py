@@ -15,7 +15,6 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
 from itertools import accumulate
 
 from msgspec import Struct
@@ -142,12 +141,12 @@ def _word_pattern(word: str) -> str:
     return r"[\s_.\-]?".join(_DIGITS.get(letter, letter) for letter in word)
 
 
-_MARKER = re.compile(
+FORGED_MARKER = re.compile(
     rf"{_OPEN}(?:{_OPEN}|\s){{0,8}}(?P<end>/{_GAP}|{_word_pattern('end')}{_GAP})?"
     rf"{_word_pattern('external')}{_GAP}{_word_pattern('untrusted')}{_GAP}{_word_pattern('content')}"
     rf"(?:(?:\s{{0,4}}id\s{{0,2}}=[^<>\n]{{0,80}}?)?\s{{0,4}}{_CLOSE}(?:\s{{0,2}}{_CLOSE}){{0,8}})?"
 )
-_TOKEN = re.compile(
+CONTROL_TOKEN = re.compile(
     r"<\|[^\s<>|\[\]]{1,64}\|>|\[/?(?:inst|available_tools|tool_calls|tool_results|tool_content)\]|<{1,2}/?sys>{1,2}"
     r"|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\breserved_special_token_\d{1,4}\b"
 )
@@ -160,9 +159,9 @@ class _Replacement(Struct, frozen=True):
 
 
 def _replacements(folded: str) -> Iterator[_Replacement]:
-    for match in _MARKER.finditer(folded):
+    for match in FORGED_MARKER.finditer(folded):
         yield _Replacement(*match.span(), END_MARKER_SANITISED if match["end"] else MARKER_SANITISED)
-    for match in _TOKEN.finditer(folded):
+    for match in CONTROL_TOKEN.finditer(folded):
         yield _Replacement(*match.span(), TOKEN_REMOVED)
 
 
@@ -240,39 +239,6 @@ def wrap_untrusted(
         ]
     )
     return f"{WARNING}\n\n{wrapped}" if warn else wrapped
-
-
-# a space matches a short run of white space: unbounded runs would let a crafted page cost quadratic time
-_SUSPICIOUS = {
-    "override": r"\bignore (?:all )?(?:the |your )?(?:previous|prior|above|earlier) (?:instruction|prompt|rule)",
-    "disregard": r"\bdisregard (?:all )?(?:the |your )?(?:previous|prior|above|earlier)\b",
-    "forget": r"\bforget (?:everything|all|your) (?:your )?(?:instructions?|rules?|guidelines?)",
-    "new-role": r"\byou are now an?\b",
-    "new-instructions": r"\bnew instructions?\s{0,9}:",
-    "system-prompt": r"\bsystem\s{0,9}:?\s{0,9}(?:prompt|override|command)\b",
-    "exec-command": r"\bexec\b.{0,200}\bcommand\s{0,9}=",
-    "elevated": r"\belevated\s{0,9}=\s{0,9}true\b",
-    "remove-files": r"\brm -(?:rf|fr)\b",
-    "delete-all": r"\bdelete all (?:the |your |my )?(?:e-?mails?|files?|data)\b",
-    "system-tag": r"</?system>",
-    "role-delimiter": r"\]\s{0,20}\n\s{0,20}\[?(?:system|assistant|user)\]?\s{0,9}:",
-    "role-bracket": r"\[(?:system message|system|assistant|internal)\]",
-    "role-line": r"(?m:^)[\t\x20]{0,8}system\s{0,9}:",
-    "forged-marker": _MARKER.pattern,
-    "control-token": _TOKEN.pattern,
-}
-
-
-@cache
-def _detectors() -> dict[str, re.Pattern[str]]:
-    """Compile the patterns on first use: most processes never need them."""
-    return {name: re.compile(pattern.replace(" ", r"\s{1,9}")) for name, pattern in _SUSPICIOUS.items()}
-
-
-def find_injection_patterns(text: str) -> tuple[str, ...]:
-    """Return the names of the prompt-injection patterns found in the text; the text is not changed."""
-    folded = fold(text)
-    return tuple(name for name, pattern in _detectors().items() if pattern.search(folded))
 
 
 MAX_LITERAL_CHARS = 500
