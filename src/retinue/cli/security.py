@@ -193,6 +193,32 @@ def scan(invocation: Invocation, files: tuple[str, ...]) -> None:
     )
 
 
+@security.command()
+@click.option("--fix", is_flag=True, help="Restrict the permissions of files; nothing else is changed.")
+@click.option("--deep", is_flag=True, help="Also read the notes of the memory and whole logs.")
+@pass_invocation
+def audit(invocation: Invocation, fix: bool, deep: bool) -> None:
+    """Report risky settings, permissions and files. Without --fix nothing is changed; the exit code is 0."""
+    from retinue.audit.risks import find_risks
+    from retinue.runtime.home import load_home
+    from retinue.runtime.inspect.audit import apply_fixes, collect_risk_facts
+
+    home = load_home(invocation.home)
+    risks = find_risks(collect_risk_facts(home, deep=deep))
+    fixed = apply_fixes(risks) if fix else ()
+    if fixed:
+        risks = find_risks(collect_risk_facts(home, deep=deep))
+    lines = [
+        f"{risk.severity.value}  {risk.id}  {risk.where}\n  {risk.what} {risk.remedy}"
+        + ("\n  `retinue security audit --fix` fixes it." if risk.fix else "")
+        for risk in risks
+    ]
+    invocation.show(
+        {"findings": [risk.to_json() for risk in risks], "fixed": list(fixed)},
+        lambda: "\n".join([*fixed, *(lines or ["No risks were found."])]),
+    )
+
+
 def _read(file: str) -> str:
     from pathlib import Path
 

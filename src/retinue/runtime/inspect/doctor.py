@@ -318,15 +318,19 @@ def carry_out(home: Home, findings: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(results)
 
 
+def set_permissions(path: Path, mode: int) -> None:
+    """Set the permissions of the file that was inspected: a link that replaced it is not followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
 def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
     match remedy:
         case Restrict(path, mode):
-            # The same file that was inspected: a link that replaced it is not followed.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.fchmod(descriptor, mode)
-            finally:
-                os.close(descriptor)
+            set_permissions(path, mode)
             yield f"Only you may read {path} now."
         case Discard(path):
             path.unlink()

@@ -1,0 +1,16 @@
+"""The security audit: a table of checks with stable ids, each a pure function from facts to places."""
+
+from __future__ import annotations
+
+from retinue.audit.risks import access, files, tools
+from retinue.audit.risks.facts import Risk, RiskCheck, RiskFacts
+from retinue.security.injection import RiskLevel
+
+CHECKS: tuple[RiskCheck, ...] = access.CHECKS + tools.CHECKS + files.CHECKS
+
+
+def find_risks(facts: RiskFacts) -> tuple[Risk, ...]:
+    """Return all findings, most severe first."""
+    order = list(RiskLevel)
+    found = [risk for check in CHECKS for risk in check.run(facts)]
+    return tuple(sorted(found, key=lambda risk: order.index(risk.severity)))
