@@ -287,6 +287,7 @@ RULES = (
         r"|memory|conversation|chat|log|b64|base64|prompt|user|email|cookie|notes?|summary|body|c|x|s)="
         r"|https?://[^\s<>?]{1,120}\?(?:[^\s]{0,80}&)?[a-z_]{1,20}=(?:\{|\$|<|\[|%7b){1,2}[a-z_\x20-]{0,20}"
         r"(?:secret|password|conversation|history|memory|chat|private|base64|system|credential|your|insert)"
+        r"|\b(?:fetch|visit|open|request|load|call|browse to|go to) https?://[^\s<>?]{1,120}\?[a-z_]{1,20}=(?:\s|[\"'`(+<]|\Z)"
         rf"|\b(?:render|display|embed|insert|include|add|load|end) {_words(5)}(?:image|picture|pixel|markdown)\b"
         r"[^\n]{0,80}https?://[^\s?]{1,120}[?=]",
     ),
