@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from retinue.sandbox.confinement import (
     make_confinement,
     name_sandbox,
 )
+from retinue.sandbox.process_restrictions import remove_abandoned_groups
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 
@@ -144,3 +147,12 @@ def test_the_remedy_names_what_forbids_namespaces(tmp_path: Path, name: str, con
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
     assert remedy in find_remedy(tmp_path)
+
+
+def test_control_groups_of_ended_supervisors_are_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name in (f"retinue-{ended.pid}", f"retinue-{os.getpid()}", "retinue-x", "other-1"):
+        (tmp_path / name).mkdir()
+    remove_abandoned_groups(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other-1", f"retinue-{os.getpid()}", "retinue-x"]

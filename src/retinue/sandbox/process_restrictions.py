@@ -71,6 +71,7 @@ def make_pid_group(processes: int) -> str | None:
     None if the system has none that can be used. The group is removed after this process has ended.
     """
     for base in _pid_group_bases():
+        remove_abandoned_groups(base)
         group = f"{base}/retinue-{os.getpid()}"
         try:
             os.makedirs(group, exist_ok=True)  # noqa: PTH103
@@ -106,6 +107,15 @@ def remove_group(group: str) -> None:
     """Remove a control group if nothing runs in it."""
     with contextlib.suppress(OSError):
         os.rmdir(group)  # noqa: PTH106
+
+
+def remove_abandoned_groups(base: str) -> None:
+    """Remove the control groups of supervisors that have ended without a parent that would have removed them."""
+    with contextlib.suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            name, _, supervisor = entry.name.partition("-")
+            if name == "retinue" and supervisor.isdecimal() and not os.path.exists(f"/proc/{supervisor}"):  # noqa: PTH110
+                remove_group(entry.path)
 
 
 def remove_groups_of(supervisor: int) -> None:
