@@ -55,11 +55,11 @@ def test_a_route_tells_the_agent_the_session_and_why(retinue: RunCommand) -> Non
     ("peer", "session", "owner", "refused"),
     [
         ("ada", "agent:main:main", True, False),
-        ("bob", "agent:main:main", False, False),
+        ("bob", "agent:main:http:default:direct:bob", False, False),
         ("eve", "agent:main:http:default:direct:eve", False, True),
     ],
 )
-def test_only_those_who_are_named_share_the_main_session(
+def test_only_the_owner_has_the_main_session(
     retinue: RunCommand, peer: str, session: str, owner: bool, refused: bool
 ) -> None:
     found = retinue("agents", "route", "--channel", "http", "--peer", peer, "--json").data

@@ -243,6 +243,7 @@ def _plant_everywhere_else(scene: Scene) -> dict[str, Any]:
         "agents": {
             "defaults": {
                 "model": "plain/m",
+                "sandbox": {"mode": "off"},  # a sandboxed command gets no secrets of skills
                 "memorySearch": {
                     "provider": "openai-compatible",
                     "model": "e",
@@ -332,9 +333,11 @@ async def talk(scene: Scene, runtime: Runtime) -> None:
         await say(f"ask {name}", *answers, model=f"{name}/{model}", session=f"with-{name}")
     await say("read it", calls("read", path="leaks.txt"), says("I read it."))
     await say("find it", calls("grep", pattern="cnry"), says("I found it."))
-    await say("run it", calls("exec", command=DUMP), says("I ran it."))
+    use = calls("read", path="skills/alpha/SKILL.md")  # a run gets the variables of the skills that it uses
+    more = calls("read", path="skills/beta/SKILL.md")
+    await say("run it", use, more, calls("exec", command=DUMP), says("I ran it."))
     slow = 'while [ ! -e go ]; do sleep 0.05; done; echo "$SKILL_PLAIN"'
-    await say("later", calls("exec", command=slow, background=True), says("Started."))
+    await say("later", use, more, calls("exec", command=slow, background=True), says("Started."))
     (scene.home / "workspace" / "go").write_text("")
     with anyio.fail_after(60):
         wake = await runtime.dispatcher.wakes.receive()

@@ -23,16 +23,24 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 async def test_no_operation_escapes(operation: Operation, place: Path) -> None:
-    arena = await race(operation, RACES, place)
-    assert arena.escapes == []
-    assert arena.outcomes["done"] > 0, "the operation never worked, so nothing was shown"
+    for attempt in range(20):
+        (place / str(attempt)).mkdir()
+        arena = await race(operation, RACES, place / str(attempt))
+        assert arena.escapes == []
+        if arena.outcomes["done"] > 0:
+            return
+    pytest.fail("the operation never worked, so nothing was shown")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS[:3], ids=lambda operation: operation.__name__)
 async def test_no_operation_escapes_where_the_kernel_does_not_help(operation: Operation, place: Path) -> None:
-    arena = await race(operation, RACES, place, Resolver.WALK)
-    assert arena.escapes == []
-    assert min(arena.outcomes.values()) > 0, "one of both never happened"
+    for attempt in range(20):
+        (place / str(attempt)).mkdir()
+        arena = await race(operation, RACES, place / str(attempt), Resolver.WALK)
+        assert arena.escapes == []
+        if min(arena.outcomes.values()) > 0:
+            return
+    pytest.fail("one of both never happened")
 
 
 async def test_these_races_catch_who_looks_first_and_opens_then(place: Path) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from retinue.agent.calls import TranscriptWriter
-from retinue.context.engine import DefaultEngine
+from retinue.context.engine import DefaultEngine, History
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Source
-from retinue.core.keys import RunId
+from retinue.core.events import ApprovalGiven, Notice, TurnEvent, TurnStatus
+from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, ToolResult, said
-from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run
+from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run, recording_decisions
 from retinue.sessions.entries import MERGED, Body, CallStarted, Compacted, Interrupted, MessageAdded, Noted
 from retinue.sessions.repair import RESULT_LOST, close_interrupted_turn
 from retinue.sessions.store import SessionStore
@@ -131,3 +133,36 @@ def test_a_run_is_found_although_its_beginning_was_compacted(store: SessionStore
     again = SessionStore(tmp_path, TickingClock())
     assert again.open(MAIN).tree.path[0].parent is not None
     assert find_run(again, MAIN, R1).state is RunState.ANSWERED
+
+
+class WatchedEngine(DefaultEngine):
+    """Keeps the ends of turns that it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__(CompactionSettings(), ContextPruningSettings())
+        self.ends: list[tuple[int, TurnStatus]] = []
+
+    async def after_turn(self, session: SessionKey, history: History, status: TurnStatus) -> None:
+        self.ends.append((len(history.messages), status))
+
+
+async def test_the_end_of_a_turn_reaches_the_context_engine_with_the_whole_history(tmp_path: Path) -> None:
+    transcript, engine = start(tmp_path), WatchedEngine()
+    transcript.append(user("look"))
+    await EngineFeed(engine, MAIN).end_turn(transcript, TurnStatus.FAILED)
+    assert engine.ends == [(1, TurnStatus.FAILED)]
+
+
+async def test_a_decision_on_an_approval_is_recorded_and_every_event_is_passed_on(tmp_path: Path) -> None:
+    transcript, seen = start(tmp_path), list[TurnEvent]()
+
+    async def emit(event: TurnEvent) -> None:
+        seen.append(event)
+
+    request = ApprovalRequest("c1", "exec", "Run a command", "rm x", MAIN.agent, MAIN)
+    events = [Notice("a retry"), ApprovalGiven(request, ApprovalDecision(Verdict.DENY, "too dangerous", "ada"))]
+    for event in events:
+        await recording_decisions(emit, transcript)(event)
+    assert seen == events
+    [noted] = [entry.body for entry in transcript.tree.path if isinstance(entry.body, Noted)]
+    assert noted.data == {"title": "Run a command", "verdict": "deny", "because": "too dangerous"}

@@ -214,7 +214,7 @@ def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, A
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:
-    """What a person is told of a note: how a turn ended, what was decided, why a message was not answered."""
+    """Return what a note says to people: how a turn ended, what was decided, why a message was not answered."""
     data = {name: options.redact(value) for name, value in noted.data.items() if isinstance(value, str)}
     match noted.kind:
         case kind if kind == TURN_ENDED:

@@ -234,8 +234,9 @@ def _prepare(assessment: Assessment, context: ToolContext, decision: Allow | Nee
     if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
         located = locate_programs(decision.command, grounds, request.programs)
     environment = dict(request.draft.environment)
-    # variables of skills may be secrets: a sandbox does not get them, nor does a command that only reads
-    if not _only_reads(grounds) and request.confinement is None:
+    # Variables of skills may be secrets. A command that only reads does not get them, nor does a sandboxed one unless
+    # it was granted more than the sandbox gives, such as the host that a key is for.
+    if not _only_reads(grounds) and (request.confinement is None or assessment.needs):
         environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
     if request.confinement is not None and not assessment.needs:
         environment |= git_environment(assessment.reading, request.folder)
@@ -326,7 +327,7 @@ def _facts(request: LaunchRequest, context: ToolContext, because: str) -> Iterat
     yield from (f"Variable: {name}={value}" for name, value in request.variables.items())
     if request.draft.takes_input:
         yield "Input: the agent can write to its input while it runs."
-    if context.environment and request.confinement is None:
+    if context.environment:
         yield f"Variables of skills: {', '.join(sorted(context.environment))}"
 
 
