@@ -203,8 +203,8 @@ async def test_sandboxed_git_starts_no_program_of_the_repository(auto: Bench, co
 
 
 async def test_variables_of_skills_reach_only_commands_that_were_granted_more(auto: Bench) -> None:
-    key = {"environment": {"MAPS_KEY": "secret-77"}}
-    assert "secret-77" not in await auto.run("touch x; env", **key)
+    key = {"MAPS_KEY": "secret-77"}
+    assert "secret-77" not in await auto.run("touch x; env", environment=key)
     assert auto.asked == []
-    assert "secret-77" in await auto.run("touch x; env", arguments={"needs": ["network:maps.example"]}, **key)
+    assert "secret-77" in await auto.run("touch x; env", arguments={"needs": ["network:maps.example"]}, environment=key)
     assert "Variables of skills: MAPS_KEY" in auto.asked[0].explanation

@@ -160,7 +160,8 @@ async def test_a_decision_on_an_approval_is_recorded_and_every_event_is_passed_o
         seen.append(event)
 
     request = ApprovalRequest("c1", "exec", "Run a command", "rm x", MAIN.agent, MAIN)
-    events = [Notice("a retry"), ApprovalGiven(request, ApprovalDecision(Verdict.DENY, "too dangerous", "ada"))]
+    given = ApprovalGiven(request, ApprovalDecision(Verdict.DENY, "too dangerous", "ada"))
+    events: list[TurnEvent] = [Notice("a retry"), given]
     for event in events:
         await recording_decisions(emit, transcript)(event)
     assert seen == events
