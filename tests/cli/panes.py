@@ -37,8 +37,8 @@ class EmulatedTerminal:
     def __init__(self, keys: PipeInput, columns: int, rows: int = ROWS) -> None:
         self.keys = keys
         self.written = ""
-        self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
-        self._stream = pyte.Stream(self._screen)
+        self.screen = pyte.HistoryScreen(columns, rows, history=10_000)
+        self._stream = pyte.Stream(self.screen)
         size = Size(rows=rows, columns=columns)
         self.streams = TerminalStreams(keys, Vt100_Output(self, lambda: size, term="xterm", enable_cpr=False))  # type: ignore[arg-type]
 
@@ -57,12 +57,12 @@ class EmulatedTerminal:
     @property
     def visible(self) -> str:
         """The lines on the screen, without trailing blank ones."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip("\n")
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip("\n")
 
     @property
     def text(self) -> str:
         """Everything that was shown and stayed: what scrolled away, and the screen."""
-        gone = ["".join(line[at].data for at in sorted(line)).rstrip() for line in self._screen.history.top]
+        gone = ["".join(line[at].data for at in sorted(line)).rstrip() for line in self.screen.history.top]
         return "\n".join([*gone, self.visible])
 
     def press(self, keys: str) -> None:

@@ -19,7 +19,7 @@ ANSWER = """You have **three** open points in `plan.md`:
 2. Ask Ada about the *projector*
 3. Pack the long cable
 
-Shall I put a reminder for the first one into `reminders.md`?
+Shall I look up today's fares?
 """
 
 
@@ -27,12 +27,13 @@ async def make_picture(path: Path) -> None:
     """Hold a short conversation and take a picture of it while a question waits."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_hall(Path(folder)) as hall:
+            hall.config = {"agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "auto"}}}}
             workspace = hall.home.workspace
             workspace.mkdir(parents=True)
             (workspace / "IDENTITY.md").write_text("- **Name:** Fennel\n- **Emoji:** ☘\n")
             (workspace / "plan.md").write_text("- [ ] Book the train\n- [ ] Ask Ada\n- [ ] Pack the long cable\n")
             hall.model.push(says("A good morning to you, too."), calls("read", path="plan.md"), says(ANSWER))
-            hall.model.push(calls("exec", command="cp plan.md reminders.md"), says("Done."))
+            hall.model.push(calls("exec", command="curl -s https://fares.example/today -o fares.json"), says("Done."))
             async with hall.serving(), open_browser() as browser:
                 size = {"width": 1100, "height": 760}
                 async with visiting(browser, hall, viewport=size, device_scale_factor=1.5) as visitor:
