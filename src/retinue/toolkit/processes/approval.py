@@ -119,6 +119,14 @@ class Assessment(Struct, frozen=True):
     decision: CommandDecision
     needs: tuple[Need, ...] = ()
 
+    @property
+    def shares_variables(self) -> bool:
+        """Whether a command that does more than read gets the variables of skills, which may be secrets.
+
+        A sandboxed one does if it is granted more than its sandbox, such as the host that a key is for.
+        """
+        return self.request.confinement is None or bool(self.needs)
+
 
 def assess_launch(request: LaunchRequest, rules: CommandRules, root: Root) -> Assessment:
     """Return the analysis of a command and the decision of the rules; nobody is asked yet."""
@@ -234,9 +242,7 @@ def _prepare(assessment: Assessment, context: ToolContext, decision: Allow | Nee
     if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
         located = locate_programs(decision.command, grounds, request.programs)
     environment = dict(request.draft.environment)
-    # Variables of skills may be secrets. A command that only reads does not get them, nor does a sandboxed one unless
-    # it was granted more than the sandbox gives, such as the host that a key is for.
-    if not _only_reads(grounds) and (request.confinement is None or assessment.needs):
+    if not _only_reads(grounds) and assessment.shares_variables:
         environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
     if request.confinement is not None and not assessment.needs:
         environment |= git_environment(assessment.reading, request.folder)
@@ -275,7 +281,7 @@ async def _ask_approval(
         remember=tuple(pattern.words for pattern in patterns),
         binding=compute_binding(launch, request.folder, scripts),
         explanation=(
-            *_facts(request, context, decision.because),
+            *_facts(assessment, context, decision.because),
             *explain_command(assessment.reading, request.draft.text),
             *_script_warnings(scripts, patterns),
         ),
@@ -321,13 +327,14 @@ _RISKS = {
 }
 
 
-def _facts(request: LaunchRequest, context: ToolContext, because: str) -> Iterator[str]:
+def _facts(assessment: Assessment, context: ToolContext, because: str) -> Iterator[str]:
+    request = assessment.request
     yield f"Folder: {request.shown_folder}"
     yield f"Asked because {because}."
     yield from (f"Variable: {name}={value}" for name, value in request.variables.items())
     if request.draft.takes_input:
         yield "Input: the agent can write to its input while it runs."
-    if context.environment:
+    if context.environment and assessment.shares_variables:
         yield f"Variables of skills: {', '.join(sorted(context.environment))}"
 
 
