@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import clock_style
 from retinue.core.messages import Image
+from retinue.core.people import Person, Role
 from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.files.read_write import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
@@ -66,6 +67,12 @@ async def test_the_status_tool_sets_and_clears_the_model(toolset: Toolset, conte
     await call(tool, context, model="default")
     assert board.model == "test/default"
     assert "Known: test/default" in await failure(tool, context, model="unknown")
+
+
+async def test_another_person_than_the_owner_cannot_choose_the_model(toolset: Toolset, context: ToolContext) -> None:
+    guest = replace(context, person=Person(Role.GUEST, "chat:eve"))
+    assert "may not choose it" in await failure(toolset["session_status"], guest, model="test/other")
+    assert "Model:" in text_of(await call(toolset["session_status"], guest))
 
 
 async def test_an_unknown_time_zone_falls_back(toolset: Toolset, context: ToolContext, board: Board) -> None:

@@ -29,6 +29,8 @@ def make_status_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
     async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
         lines: list[str] = []
         if arguments.model is not None:
+            if context.person is not None:
+                raise ToolFailed(f"The model was not changed: a {context.person.role} may not choose it.")
             wanted = arguments.model.strip()
             with reported_to_model(UsageError, ConfigError):
                 model = await services.set_model(context.session, None if wanted.lower() in ("default", "") else wanted)
