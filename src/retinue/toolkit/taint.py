@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalRequest
@@ -27,22 +28,36 @@ _INSTRUCTION_FOLDERS = frozenset({"skills", "hooks", "plugins", ".retinue", ".ag
 TAINTED_REASON = "the conversation contains untrusted text, which may have suggested it"
 
 
-async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str, Any], context: ToolContext) -> None:
-    """Ask for approval if the request is tainted; raises `ToolFailed` if it is not given."""
-    if not context.is_wary:
-        return
+class SinkQuestion(Struct, frozen=True):
+    """A question about what a tainted request is about to do. `because` is why it needs approval."""
+
+    tool: str
+    title: str
+    detail: str
+    because: str = TAINTED_REASON
+    explanation: tuple[str, ...] = (f"Asked because {TAINTED_REASON}.",)
+
+
+async def require_approval(question: SinkQuestion, context: ToolContext) -> None:
+    """Ask a question; raise `ToolFailed` unless the answer allows it."""
     request = ApprovalRequest(
         context.call_id or context.run,
-        tool,
-        title,
-        show_compactly(json.dumps(facts, ensure_ascii=True, indent=2)),
+        question.tool,
+        question.title,
+        show_compactly(question.detail),
         context.agent,
         context.session,
-        explanation=(f"Asked because {TAINTED_REASON}.",),
+        explanation=question.explanation,
     )
     answer = await context.ask(request)
     if not answer.allowed:
-        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")
+        raise ToolFailed(f"`{question.tool}` was not run: {answer.because}. (It needs approval: {question.because}.)")
+
+
+async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str, Any], context: ToolContext) -> None:
+    """Ask for approval if the request is tainted; raises `ToolFailed` if it is not given."""
+    if context.is_wary:
+        await require_approval(SinkQuestion(tool, title, json.dumps(facts, ensure_ascii=True, indent=2)), context)
 
 
 def is_instruction_file(path: str) -> bool:
@@ -61,18 +76,8 @@ async def approve_instructions(
     named = [path for path in (_recorded_path(context, root, path) for path in paths) if is_instruction_file(path)]
     if not context.is_wary or not named:
         return context
-    request = ApprovalRequest(
-        context.call_id or context.run,
-        tool,
-        f"Change {', '.join(named)}, which later conversations follow",
-        show_compactly(change),
-        context.agent,
-        context.session,
-        explanation=(f"Asked because {TAINTED_REASON}.",),
-    )
-    answer = await context.ask(request)
-    if not answer.allowed:
-        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")
+    title = f"Change {', '.join(named)}, which later conversations follow"
+    await require_approval(SinkQuestion(tool, title, change), context)
     return replace(context, tainted=False)
 
 

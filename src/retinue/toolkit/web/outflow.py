@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from retinue.core.approval import ApprovalRequest
-from retinue.core.errors import ToolFailed
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, Trust, UserMessage
+from retinue.toolkit.taint import SinkQuestion, require_approval
 from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import unwrap_call
@@ -61,21 +60,11 @@ class HostApprovals:
             return
         because = source.value if source not in _FREE else f"this turn fetched {MAX_FREE_FETCHES} addresses of the host"
         quoted = next(_quotes(url if source is not UrlSource.COMPOSED else host, context.request), "")
-        request = ApprovalRequest(
-            context.call_id or context.run,
-            tool,
-            f"Send a request to {host}",
-            show_compactly(url),
-            context.agent,
-            context.session,
-            explanation=(
-                f"The conversation contains untrusted text, and the address can carry text away: {because}.",
-                *([f"It comes from: {quoted}"] if quoted else []),
-            ),
+        explanation = (
+            f"The conversation contains untrusted text, and the address can carry text away: {because}.",
+            *([f"It comes from: {quoted}"] if quoted else []),
         )
-        answer = await context.ask(request)
-        if not answer.allowed:
-            raise ToolFailed(f"`{tool}` was not run: {answer.because}. ({host} needs approval: {because}.)")
+        await require_approval(SinkQuestion(tool, f"Send a request to {host}", url, because, explanation), context)
         self._approved[context.session, host] = None
         while len(self._approved) > MAX_HOSTS:
             del self._approved[next(iter(self._approved))]
@@ -169,18 +158,10 @@ async def require_if_private(tool: str, query: str, context: ToolContext) -> Non
     repeated = find_private(query, context.request) if context.is_wary else ""
     if not repeated:
         return
-    request = ApprovalRequest(
-        context.call_id or context.run,
-        tool,
-        "Search the web for text from your files",
-        show_compactly(query),
-        context.agent,
-        context.session,
-        explanation=(f"The conversation contains untrusted text, and the query repeats private text: {repeated}",),
-    )
-    answer = await context.ask(request)
-    if not answer.allowed:
-        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (The query repeats private text.)")
+    explanation = (f"The conversation contains untrusted text, and the query repeats private text: {repeated}",)
+    because = "the query repeats private text"
+    title = "Search the web for text from your files"
+    await require_approval(SinkQuestion(tool, title, query, because, explanation), context)
 
 
 def find_private(query: str, request: Sequence[Message]) -> str:
