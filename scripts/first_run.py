@@ -4,8 +4,9 @@
 
 A scripted model server stands in for the provider, and the key that is pasted is its key. `checkout` runs `make run` in
 a copy of this checkout whose virtual environment is this one, so that nothing is downloaded. `wheel` starts Retinue in
-an empty folder from the files of its wheel; with `--build` the wheel is built, which downloads the build tool.
-`offline` is the same where there is no network but loopback. `page` answers the questions in Chromium.
+an empty folder from the files of its wheel; with `--build` the wheel is built and installed with its dependencies into
+a virtual environment of its own, for which the package index is needed. `offline` is the same where there is no network
+but loopback; with `--build` the installation comes first. `page` answers the questions in Chromium.
 """
 
 from __future__ import annotations
@@ -166,60 +167,101 @@ def run_checkout() -> Course:
     return course
 
 
-def install_wheel(folder: Path, *, build: bool) -> dict[str, str]:
-    """Put the files of the wheel into a folder; returns the environment in which they are used."""
+@dataclass(frozen=True)
+class Installed:
+    """A Retinue that can be called, apart from the checkout: its interpreter and where that finds the package."""
+
+    python: str
+    site: Path | None = None
+
+    @property
+    def command(self) -> list[str]:
+        return [self.python, "-m", "retinue"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(self.site)} if self.site else {}
+
+
+def lay_out_wheel(folder: Path) -> Installed:
+    """Copy the files that the wheel contains into a folder; dependencies are those of this interpreter."""
     site = folder / "site"
-    if build:
-        argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(ROOT)]
-        subprocess.run(argv, check=True, timeout=600)
-    else:
-        settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-        for package in settings["packages"]:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / package, site / Path(package).name, ignore=ignored)
-        for source, target in settings["force-include"].items():
-            shutil.copytree(ROOT / source, site / target)
-    return {"PYTHONPATH": str(site)}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for package in settings["packages"]:
+        shutil.copytree(ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source, target in settings["force-include"].items():
+        shutil.copytree(ROOT / source, site / target)
+    return Installed(sys.executable, site)
 
 
-def run_wheel(*, build: bool = False) -> Course:
-    """`retinue up` of an installed wheel in an empty folder."""
+def build_and_install(folder: Path, course: Course) -> Installed:
+    """Build the wheel, and install it with its dependencies into a virtual environment of its own."""
+    python = str(folder / "venv" / "bin" / "python")
+    run_step([sys.executable, "-m", "venv", str(folder / "venv")])
+    course.did("a virtual environment is made")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run_step([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT)])
+    [wheel] = (folder / "dist").glob("*.whl")
+    course.did(f"the wheel is built ({wheel.stat().st_size / 1e6:.1f} MB)")
+    run_step([*pip, "install", str(wheel)])
+    course.did("the wheel is installed with its dependencies")
+    return Installed(python)
+
+
+def run_step(argv: Sequence[str]) -> None:
+    """Run one step of an installation; its output is shown if it fails."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10 * SECONDS, check=False)
+    if done.returncode:
+        raise NotPossible(f"This failed: {' '.join(argv)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+def run_wheel(*, build: bool = False, python: str | None = None) -> Course:
+    """`retinue up` of an installed wheel in an empty folder; with `python`, of the one that is installed there."""
     course = Course("an installed wheel in an empty folder, in a terminal")
     with new_machine() as machine:
         empty = machine.folder / "empty"
         empty.mkdir()
-        environment = install_wheel(machine.folder, build=build)
-        course.did("the wheel is installed")
-        command = [sys.executable, "-m", "retinue"]
+        if python is not None:
+            installed = Installed(python)
+        elif build:
+            installed = build_and_install(machine.folder, course)
+        else:
+            installed = lay_out_wheel(machine.folder)
+            course.did("the wheel is laid out")
+        environment = installed.environment
         try:
-            guide(course, [*command, "up"], machine, empty, **environment)
+            guide(course, [*installed.command, "up"], machine, empty, **environment)
             found = subprocess.run(
-                [sys.executable, "-c", "import retinue; print(retinue.__file__)"],
+                [installed.python, "-c", "import retinue; print(retinue.__file__)"],
                 env={**machine.environment(), **environment},
                 cwd=empty,
                 capture_output=True,
                 text=True,
                 check=True,
             )
-            assert str(machine.folder) in found.stdout, "the checkout was used instead of the wheel"
+            assert not Path(found.stdout.strip()).is_relative_to(ROOT), "the checkout was used instead of the wheel"
         finally:
-            stop_gateway(command, machine, **environment)
+            stop_gateway(installed.command, machine, **environment)
     return course
 
 
-def run_offline() -> Course:
+def run_offline(*, build: bool = False) -> Course:
     """The installed wheel in a network namespace that has only loopback."""
     inside = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
     try:
         subprocess.run([*inside, "true"], check=True, capture_output=True, timeout=SECONDS)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotPossible("There are no network namespaces here (unshare, ip).") from error
-    script = [sys.executable, __file__, "--case", "wheel", "--json"]
-    done = subprocess.run([*inside, *script], capture_output=True, text=True, timeout=10 * SECONDS, check=False)
+    course = Course("an installed wheel without a network, in a terminal")
+    with tempfile.TemporaryDirectory(prefix="first-run-") as folder:
+        script = [sys.executable, __file__, "--case", "wheel", "--json"]
+        if build:
+            script += ["--python", build_and_install(Path(folder), course).python]
+        before = time.monotonic() - course.started
+        done = subprocess.run([*inside, *script], capture_output=True, text=True, timeout=10 * SECONDS, check=False)
     if done.returncode:
         raise RuntimeError(f"Without a network it failed: {done.stdout[-2000:]}{done.stderr[-4000:]}")
-    course = Course("an installed wheel without a network, in a terminal")
-    course.steps = [(str(step), float(seconds)) for step, seconds in json.loads(done.stdout)["steps"]]
+    course.steps += [(str(step), before + float(seconds)) for step, seconds in json.loads(done.stdout)["steps"]]
     return course
 
 
@@ -269,11 +311,19 @@ def run_page() -> Course:
     return course
 
 
-CASES: dict[str, Callable[[], Course]] = {
-    "checkout": run_checkout,
-    "wheel": run_wheel,
-    "offline": run_offline,
-    "page": run_page,
+@dataclass(frozen=True)
+class Options:
+    """How the cases of the wheel get it: built and installed, as installed for `python`, or laid out."""
+
+    build: bool = False
+    python: str | None = None
+
+
+CASES: dict[str, Callable[[Options], Course]] = {
+    "checkout": lambda _: run_checkout(),
+    "wheel": lambda chosen: run_wheel(build=chosen.build, python=chosen.python),
+    "offline": lambda chosen: run_offline(build=chosen.build),
+    "page": lambda _: run_page(),
 }
 
 
@@ -281,11 +331,15 @@ def main() -> None:
     """Run the chosen cases and print what each took."""
     parser = argparse.ArgumentParser(description="Try the first run of a new user.")
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="only this case; may be repeated")
-    parser.add_argument("--build", action="store_true", help="build the wheel, which downloads the build tool")
+    parser.add_argument("--build", action="store_true", help="build the wheel and install it from the package index")
+    parser.add_argument("--python", help="use the wheel that is installed for this interpreter")
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
     chosen = parser.parse_args()
     for name in chosen.case or CASES:
-        course = run_wheel(build=True) if name == "wheel" and chosen.build else CASES[name]()
+        try:
+            course = CASES[name](Options(chosen.build, chosen.python))
+        except NotPossible as problem:
+            parser.exit(1, f"{name}: {problem}\n")
         print(json.dumps({"case": name, "steps": course.steps}) if chosen.json else course, flush=True)
 
 

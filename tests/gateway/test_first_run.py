@@ -32,7 +32,7 @@ def test_a_new_user_gets_a_useful_answer(case: str) -> None:
         pytest.skip("there is no make here")
     script = load_script()
     try:
-        course = script.CASES[case]()
+        course = script.CASES[case](script.Options())
     except script.NotPossible as error:
         pytest.skip(str(error))
     assert "the first useful answer" in [step for step, _ in course.steps]
