@@ -80,4 +80,9 @@ def test_a_job_below_a_minute_is_added_only_on_purpose(retinue: RunCommand) -> N
     assert "2,880 times a day" in refused.err
     assert "--yes" in refused.err
     assert retinue("cron", "list", "--json").data == []
-    assert retinue("cron", "add", "--every", "30s", "-m", "x", "--yes").code == 0
+    added = retinue("cron", "add", "--every", "30s", "-m", "x", "--yes", "--json")
+    assert added.code == 0
+    job = added.data["id"]
+    assert "8,640 times a day" in retinue("cron", "edit", job, "--every", "10s").err
+    assert retinue("cron", "edit", job, "--every", "10s", "--yes").code == 0
+    assert retinue("cron", "edit", job, "--name", "y").code == 0, "what stays as it is needs no question"

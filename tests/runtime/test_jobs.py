@@ -57,6 +57,16 @@ async def test_an_agent_plans_a_job_for_itself(tmp_path: Path) -> None:
         assert "servedAt" in told
 
 
+async def test_an_agent_plans_no_job_below_a_minute_unless_a_person_allows_it(tmp_path: Path) -> None:
+    fields = {"message": "Look.", "every": "5s", "name": "watch"}
+    planning = calls("tool_call", name="cron", arguments={"action": "add", "fields": fields})
+    async with staged(tmp_path, planning, says("I may not.")) as stage:
+        await stage.ask("Look every five seconds.")
+        assert "the interval is below a minute" in stage.server.requests[1].body.decode()
+        async with stage.open() as runtime:
+            assert JobStore(runtime.services.job_database, stage.clock, random_id).all() == ()
+
+
 async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp_path: Path) -> None:
     def cron(**arguments: object) -> Reply:
         return calls("tool_call", name="cron", arguments=arguments)

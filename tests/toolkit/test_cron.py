@@ -34,6 +34,9 @@ class CommandTarget:
     def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]:
         return self._note("add")
 
+    def describe_high_frequency(self, fields: Mapping[str, Any]) -> str | None:
+        return "It would run 17,280 times a day." if fields.get("every") == "5s" else None
+
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         return self._note("update")
 
@@ -66,6 +69,23 @@ async def test_text_from_outside_plans_nothing_unasked(context: ToolContext, per
     await call(tool, context, **arguments)
     assert desk.done == [action, action]
     assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize("action", ["add", "update"])
+async def test_an_interval_below_a_minute_is_a_persons_to_allow(
+    context: ToolContext, person: Person, action: str
+) -> None:
+    desk = CommandTarget()
+    tool = cron_tool(lambda: desk)
+    often = {"action": action, "job": "j", "fields": {"message": "look", "every": "5s"}}
+    assert "a longer one needs none" in await failure(tool, context, **often)
+    assert desk.done == []
+    await call(tool, replace(context, ask=person.ask), **often)
+    assert person.asked[0].explanation == ("It would run 17,280 times a day.",)
+    await call(tool, replace(context, tainted=True, ask=person.ask), **often)
+    assert len(person.asked) == 2, "one question for both reasons"
+    assert "untrusted text" in person.asked[1].explanation[0]
+    assert desk.done == [action, action]
 
 
 @pytest.mark.parametrize("action", ["list", "runs", "pause", "remove"])

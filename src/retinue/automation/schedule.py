@@ -17,6 +17,8 @@ from retinue.settings import format_duration, parse_duration
 
 MIN_INTERVAL = timedelta(seconds=1)
 MAX_INTERVAL = timedelta(days=3660)
+OFTEN = timedelta(minutes=1)
+"""Below this interval somebody must confirm a job."""
 _REPEATED = timedelta(hours=2)
 """Longer than any time change sets a clock back."""
 
@@ -74,6 +76,13 @@ def parse_cron(expression: str, zone: str) -> Cron:
     if next_slot(cron, datetime(2026, 1, 1, tzinfo=UTC)) is None:
         raise UsageError(f"The cron expression '{expression}' never matches.")
     return cron
+
+
+def describe_high_frequency(schedule: Schedule) -> str | None:
+    """Return how often a schedule is due that is so frequent that a person must confirm it, otherwise None."""
+    if not isinstance(schedule, Every) or schedule.interval >= OFTEN:
+        return None
+    return f"This job would run {timedelta(days=1) // schedule.interval:,} times a day, and each run calls the model."
 
 
 def find_zone(name: str) -> ZoneInfo:

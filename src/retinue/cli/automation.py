@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-OFTEN = timedelta(minutes=1)
-"""A job with a shorter interval is added only after a question."""
-
+_confirms_frequency = click.option(
+    "--yes", "-y", is_flag=True, help="Do not ask about a job that runs more often than once a minute."
+)
 _FIELDS = (
     click.option("--name", help="Name of the job."),
     click.option("--message", "-m", metavar="TEXT", help="Message sent to the agent at each run."),
@@ -78,7 +77,7 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
 
 @cron.command()
 @click.option("--agent", "agent_id", metavar="ID", help="Agent that runs the job.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask about a job that runs more often than once a minute.")
+@_confirms_frequency
 @_takes_fields
 @pass_invocation
 def add(invocation: Invocation, /, agent_id: str | None, yes: bool, **fields: Any) -> None:
@@ -93,14 +92,17 @@ def add(invocation: Invocation, /, agent_id: str | None, yes: bool, **fields: An
 
 @cron.command()
 @click.argument("job")
+@_confirms_frequency
 @_takes_fields
 @pass_invocation
-def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
+def edit(invocation: Invocation, /, job: str, yes: bool, **fields: Any) -> None:
     """Change a job; options that are not given keep their value."""
     from retinue.automation.job_fields import revise_job
 
     with _opened(invocation) as (home, book):
-        revised = revise_job(book.get(job), _read(fields), home.clock.now(), _zone(home))
+        before = book.get(job)
+        revised = revise_job(before, _read(fields), home.clock.now(), _zone(home))
+        _confirm_frequency(invocation, revised, yes=yes or revised.schedule == before.schedule)
         _show_job(invocation, book.change(revised), "Changed")
 
 
@@ -178,17 +180,16 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
 
 
 def _confirm_frequency(invocation: Invocation, job: Job, *, yes: bool) -> None:
-    """Ask before a job is added that would run more often than once a minute: each run is a model call."""
-    from retinue.automation.schedule import Every
+    """Ask before a job gets a schedule of more than one run a minute."""
+    from retinue.automation.schedule import describe_high_frequency
     from retinue.core.errors import UsageError
 
-    schedule = job.schedule
-    if yes or not isinstance(schedule, Every) or schedule.interval >= OFTEN:
+    often = describe_high_frequency(job.schedule)
+    if yes or often is None:
         return
-    often = f"This job would run {timedelta(days=1) // schedule.interval:,} times a day, and each run calls the model."
     if invocation.as_json or not ask_is_possible():
         raise UsageError(f"{often} Add --yes if that is meant, or choose an interval of at least a minute.")
-    click.confirm(f"{often} Add it?", abort=True, err=True)
+    click.confirm(f"{often} Is that meant?", abort=True, err=True)
 
 
 def _read(fields: dict[str, Any]) -> JobFields:

@@ -10,7 +10,7 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.structs.declare import to_plain
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import require_approval_if_tainted
+from retinue.toolkit.taint import TAINTED_REASON, SinkQuestion, require_approval
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 Listed = list[dict[str, Any]]
@@ -22,6 +22,10 @@ class JobService(Protocol):
     def list(self, agent: AgentId) -> Listed: ...
 
     def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def describe_high_frequency(self, fields: Mapping[str, Any]) -> str | None:
+        """Return how often a job would run that a person must confirm because of it, otherwise None."""
+        ...
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -58,6 +62,7 @@ class CronArguments(Arguments):
 
 _SENDS_LATER = frozenset({"add", "update", "resume", "run", "wake"})
 """Actions that send a message to the agent later, as if it came from the owner."""
+_SETS_SCHEDULE = frozenset({"add", "update"})
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -70,11 +75,7 @@ def cron_tool(open_jobs: OpenJobs) -> Tool[CronArguments]:
 
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
         if arguments.action in _SENDS_LATER:
-            # when the job runs, its message no longer shows that untrusted text suggested it
-            facts = to_plain(arguments, omit_defaults=True)
-            await require_approval_if_tainted(
-                "cron", f"Schedule a message to the agent ({arguments.action})", facts, context
-            )
+            await _ask_before(arguments, open_jobs(), context)
         with reported_to_model(UsageError):
             found = _run_action(open_jobs(), arguments, context.agent)
         return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1))
@@ -89,6 +90,28 @@ def cron_tool(open_jobs: OpenJobs) -> Tool[CronArguments]:
         deferred=True,
         owner_only=True,
     )
+
+
+async def _ask_before(arguments: CronArguments, jobs: JobService, context: ToolContext) -> None:
+    """Ask about a job that runs very often, and about any if the request is tainted; raise `ToolFailed` if refused.
+
+    When a job runs, its message no longer shows that untrusted text suggested it.
+    """
+    often = None
+    if arguments.action in _SETS_SCHEDULE:
+        with reported_to_model(UsageError):
+            often = jobs.describe_high_frequency(arguments.fields)
+    reasons = [TAINTED_REASON] if context.is_wary else []
+    explanation = [f"Asked because {TAINTED_REASON}."] if context.is_wary else []
+    if often is not None:
+        reasons.append("the interval is below a minute; a longer one needs none")
+        explanation.append(often)
+    if not reasons:
+        return
+    title = f"Schedule a message to the agent ({arguments.action})"
+    detail = json.dumps(to_plain(arguments, omit_defaults=True), ensure_ascii=True, indent=2)
+    question = SinkQuestion("cron", title, detail, " and ".join(reasons), tuple(explanation))
+    await require_approval(question, context)
 
 
 def _run_action(jobs: JobService, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:

@@ -18,7 +18,7 @@ from retinue.automation.heartbeat import PendingNoteStore
 from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_runner import JobRunner
 from retinue.automation.jobs import DeliveryMode, Job, JobStore, WakeMode, describe_job, describe_run
-from retinue.automation.schedule import At
+from retinue.automation.schedule import At, describe_high_frequency, parse_every
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
@@ -73,6 +73,10 @@ class AgentJobs(Struct, frozen=True):
             require_heartbeat(self.home, agent)
         draft = draft_job(read, agent, self.home.clock.now(), default_timezone(self.home), by="agent")
         return describe_job(self.store.add(draft))
+
+    def describe_high_frequency(self, fields: Mapping[str, Any]) -> str | None:
+        every = _read_own(fields).every
+        return describe_high_frequency(parse_every(every, self.home.clock.now())) if every is not None else None
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         revised = revise_job(
