@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from bench.measure import PYTHON, Sheet, median_ms
 from retinue.core.clock import SystemClock
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.embedding import BuiltInEmbedder, normalise
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes
@@ -184,7 +184,7 @@ def fill(store: SqliteStore, chunks: int, lines: Iterator[str]) -> float:
                     f"file {file}",
                     f"{file}-{at}",
                     262,
-                    Trust.AGENT,
+                    Label.AGENT,
                 )
                 for at in range(per_file)
             ]

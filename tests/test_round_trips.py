@@ -27,6 +27,7 @@ from retinue.core.clock import EPOCH
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import AgentId, SessionId, SessionKey
+from retinue.core.labels import Label
 from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
 from retinue.core.model import ModelRef
 from retinue.dispatch.envelope_codec import (
@@ -79,6 +80,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: DURATIONS,
     SessionKey: KEYS,
     Usage: USAGES,
+    Label: st.builds(Label, st.sampled_from(("owner", "agent", "contact:http:ada", "untrusted")), st.booleans()),
     # Ids of sessions are names of files, those of entries and the names of models are not empty.
     SessionId: st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True).map(SessionId),
     EntryId: NAMES.map(EntryId),

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult, Trust, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult, said
 from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -30,8 +31,8 @@ def calls(*ids: str, tool: str = "exec", text: str = "", **arguments: object) ->
     return AssistantMessage((*spoken, *(ToolCall(name, tool, arguments) for name in ids)))
 
 
-def gives(call: str, text: str, *, tool: str = "exec", failed: bool = False, trust: Trust = Trust.AGENT) -> ToolResult:
-    return ToolResult(call, tool, (Text(text),), is_error=failed, trust=trust)
+def gives(call: str, text: str, *, tool: str = "exec", failed: bool = False, label: Label = Label.AGENT) -> ToolResult:
+    return ToolResult(call, tool, (Text(text),), is_error=failed, label=label)
 
 
 def entries_of(messages: Sequence[Message], sources: Sequence[Source] | None = None) -> tuple[TranscriptEntry, ...]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from retinue.context.compaction import MIN_WORTH, plan_cut, safe_cuts
 from retinue.context.measure import estimate
 from retinue.core.envelope import Source
-from retinue.core.messages import AssistantMessage, Message, Trust, UserMessage, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, UserMessage, said
 from retinue.sessions.entries import Compacted
 from retinue.sessions.repair import repair
 from tests.context.builders import answers, calls, entries_of, gives, histories, words
@@ -113,13 +114,13 @@ def test_asks_are_what_people_said_and_not_what_a_clock_set_off() -> None:
 
 
 def test_a_plan_is_as_trusted_as_the_least_trusted_thing_in_it() -> None:
-    def trust(*, result: Trust = Trust.AGENT, previous: Trust = Trust.AGENT) -> Trust:
-        head: list[Message] = [said(words(900)), calls("a"), gives("a", "page", trust=result)]
-        old = Compacted("before", None, 0, trust=previous)
+    def label(*, result: Label = Label.AGENT, previous: Label = Label.AGENT) -> Label:
+        head: list[Message] = [said(words(900)), calls("a"), gives("a", "page", label=result)]
+        old = Compacted("before", None, 0, label=previous)
         plan = plan_cut(entries_of([*head, said("next"), answers("yes")]), 15, previous=old)
         assert plan is not None
-        return plan.trust
+        return plan.label
 
-    assert trust() is Trust.AGENT
-    assert trust(result=Trust.UNTRUSTED) is Trust.UNTRUSTED
-    assert trust(previous=Trust.UNTRUSTED) is Trust.UNTRUSTED
+    assert label() == Label.AGENT
+    assert label(result=Label.UNTRUSTED).is_foreign
+    assert label(previous=Label.UNTRUSTED).is_foreign

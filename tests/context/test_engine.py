@@ -30,7 +30,8 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Source
 from retinue.core.events import TurnStatus
 from retinue.core.keys import SessionId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, ToolResult, said
 from retinue.sessions.entries import Compacted, EntryId, Header, MessageAdded
 from retinue.sessions.transcript import EntryStamps, Transcript
 from tests.context.builders import START, answers, calls, entries_of, gives, histories, words
@@ -78,11 +79,11 @@ async def test_every_call_that_is_sent_has_its_result(messages: tuple[Message, .
 
 
 async def test_the_summary_stands_first_and_taints_what_it_is_made_of() -> None:
-    old = Compacted("minutes so far", None, 0, trust=Trust.UNTRUSTED)
+    old = Compacted("minutes so far", None, 0, label=Label.UNTRUSTED)
     assembled = await default().assemble(request_for((said("and?"),), history=History((said("and?"),), old)))
     assert [message.text for message in assembled.messages][1:] == ["and?"]
     assert assembled.messages[0].text.endswith("\n\nminutes so far")
-    assert assembled.trust is Trust.UNTRUSTED
+    assert assembled.label.is_foreign
 
 
 async def test_what_was_pruned_once_stays_pruned_until_the_session_starts_over() -> None:
@@ -131,7 +132,7 @@ class Plugin:
     fault: Exception | None = None
     hangs: bool = False
     messages: tuple[Message, ...] = (said("from the plugin"),)
-    entry: Compacted = field(default_factory=lambda: Compacted("short", None, 0, trust=Trust.OWNER))
+    entry: Compacted = field(default_factory=lambda: Compacted("short", None, 0, label=Label.OWNER))
     heard: list[str] = field(default_factory=list)
 
     async def _act(self, step: str) -> None:
@@ -172,15 +173,15 @@ def guarded(plugin: Plugin, told: Told) -> ContextEngine:
 
 async def test_a_working_plugin_engine_is_used_and_held_to_the_promises() -> None:
     told = Told()
-    page = gives("a", "page", trust=Trust.UNTRUSTED)
+    page = gives("a", "page", label=Label.UNTRUSTED)
     plugin = Plugin(messages=(said("x"), calls("lost")))
     engine = guarded(plugin, told)
     assembled = await engine.assemble(request_for((said("go"), calls("a"), page)))
     assert isinstance(assembled.messages[-1], ToolResult)
-    assert assembled.trust is Trust.UNTRUSTED
+    assert assembled.label.is_foreign
     outcome = await engine.compact(compact_request([*LONG, calls("a"), page]))
     assert isinstance(outcome, Compaction)
-    assert (outcome.entry.summary, outcome.entry.trust) == ("short", Trust.UNTRUSTED)
+    assert (outcome.entry.summary, outcome.entry.label) == ("short", Label.UNTRUSTED)
     assert 0 < outcome.tokens_after < 100
     assert not told
 

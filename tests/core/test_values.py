@@ -19,10 +19,8 @@ from retinue.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    Trust,
     Usage,
-    is_tainted,
-    least_trusted,
+    label_of_all,
     memoize_per_message,
     said,
 )
@@ -96,7 +94,7 @@ def read_history(messages: tuple[Message, ...]) -> int:
     try:
         whole, _ = repair(messages)
         estimate(whole)
-        is_tainted(whole)
+        label_of_all(whole)
         request = adapt_request(ModelRequest(info.ref, "", "", whole), info)
         chat_messages(without_secrets(request, Redactor(["a secret value"])))
     finally:
@@ -114,12 +112,6 @@ def test_reading_a_longer_history_again_calls_no_more_functions() -> None:
 
 def _answer(number: int) -> AssistantMessage:
     return AssistantMessage((Text(f"answer {number}"),))
-
-
-def test_a_text_is_as_trusted_as_its_least_trusted_part() -> None:
-    assert least_trusted([]) is Trust.OWNER
-    assert least_trusted([Trust.OWNER, Trust.AGENT]) is Trust.AGENT
-    assert least_trusted([Trust.UNTRUSTED, Trust.OWNER]) is Trust.UNTRUSTED
 
 
 def test_a_model_is_split_at_the_first_slash() -> None:

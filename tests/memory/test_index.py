@@ -12,7 +12,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
 from retinue.memory.search.rules import SearchRules, SearchWeights, with_limits
@@ -254,17 +254,17 @@ async def test_what_came_from_outside_is_labelled_and_can_be_left_out(open_index
     write("memory/web.md", "A page says the harbour is closed.")
     write("memory/own.md", "I saw that the harbour is open.")
 
-    def provenance(path: str, lines: Sequence[str]) -> Trust:
-        return Trust.UNTRUSTED if "web" in path else Trust.OWNER
+    def provenance(path: str, lines: Sequence[str]) -> Label:
+        return Label.UNTRUSTED if "web" in path else Label.OWNER
 
     index = open_index(provenance=provenance)
     assert {hit.path: hit.origin for hit in (await index.search("harbour")).hits} == {
-        "memory/web.md": Trust.UNTRUSTED,
-        "memory/own.md": Trust.OWNER,
+        "memory/web.md": Label.UNTRUSTED,
+        "memory/own.md": Label.OWNER,
     }
-    own = replace(index.rules, origins=frozenset({Trust.OWNER, Trust.AGENT}))
+    own = replace(index.rules, foreign=False)
     assert [hit.path for hit in (await index.search("harbour", rules=own)).hits] == ["memory/own.md"]
-    assert (await index.read("memory/web.md")).origin is Trust.UNTRUSTED
+    assert (await index.read("memory/web.md")).origin.is_foreign
 
 
 async def test_limits_of_one_search(open_index: OpenIndex, write: WriteNote) -> None:

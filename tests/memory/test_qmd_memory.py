@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot, StorageError
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections
@@ -112,19 +112,19 @@ async def test_the_rules_of_one_search_hold(
         "search", *(row(f"{DAYS}/{name}.md", score) for name, score in zip("abcd", (0.8, 0.6, 0.4, 0.2), strict=True))
     )
 
-    def provenance(path: str, lines: Sequence[str]) -> Trust:
-        return Trust.UNTRUSTED if path == "memory/a.md" else Trust.AGENT
+    def provenance(path: str, lines: Sequence[str]) -> Label:
+        return Label.UNTRUSTED if path == "memory/a.md" else Label.AGENT
 
     memory = make_memory(
         stand_in.program, base, open_index(), provenance=provenance, limits={"timeoutMs": PATIENCE, "maxResults": 3}
     )
     hits = (await memory.search("harbour")).hits
     assert [(hit.path[7], hit.origin) for hit in hits] == [
-        ("a", Trust.UNTRUSTED),
-        ("b", Trust.AGENT),
-        ("c", Trust.AGENT),
+        ("a", Label.UNTRUSTED),
+        ("b", Label.AGENT),
+        ("c", Label.AGENT),
     ]
-    trusted = replace(memory.rules, origins=frozenset({Trust.AGENT}))
+    trusted = replace(memory.rules, foreign=False)
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=trusted)).hits] == ["b", "c", "d"]
     few = with_limits(memory.rules, max_results=10, min_score=0.5)
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=few)).hits] == ["a", "b", "c"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.search.hybrid import (
     DECAY_FLOOR,
     age_decay,
@@ -45,7 +45,7 @@ def candidate(
     words: float = 0.0,
     exact: int = 0,
     source: Source = "memory",
-    origin: Trust = Trust.AGENT,
+    origin: Label = Label.AGENT,
 ) -> ScoredChunk:
     text = f"word {number}" if text is None else text
     lines = text.split("\n")
@@ -131,9 +131,9 @@ def test_overlapping_chunks_show_each_line_once_and_join_into_one_hit() -> None:
 
 def test_a_joined_hit_is_as_untrusted_as_its_worst_part() -> None:
     one = candidate(1, 0.9, "a !", path="memory/a.md")
-    other = candidate(2, 0.8, "b !", path="memory/a.md", start=2, origin=Trust.UNTRUSTED)
+    other = candidate(2, 0.8, "b !", path="memory/a.md", start=2, origin=Label.UNTRUSTED)
     (hit,) = build_hits([one, other], SearchLimits(), weigh, 1.0)
-    assert hit.origin is Trust.UNTRUSTED
+    assert hit.origin.is_foreign
 
 
 def test_all_hits_together_stay_within_the_budget() -> None:

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
-from retinue.core.messages import AssistantMessage, Text, Trust, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.runtime.agents.workspace import open_sessions, open_workspace
 from retinue.runtime.home import load_home
 from retinue.runtime.memory.session_memory import open_index
@@ -54,12 +55,12 @@ async def test_what_only_the_owner_said_has_the_owner_as_its_origin(home: HomePa
     agent = foundation.agent_id(None)
     sessions = open_sessions(foundation, agent)
     alone = sessions.open(SessionKey.parse("agent:main:ideas"))
-    alone.append(MessageAdded(UserMessage((Text("The lighthouse key is under the stone."),), trust=Trust.OWNER)))
+    alone.append(MessageAdded(UserMessage((Text("The lighthouse key is under the stone."),), label=Label.OWNER)))
     both = sessions.open(SessionKey.parse("agent:main:plans"))
-    both.append(MessageAdded(UserMessage((Text("Where is the harbour?"),), trust=Trust.OWNER)))
+    both.append(MessageAdded(UserMessage((Text("Where is the harbour?"),), label=Label.OWNER)))
     both.append(MessageAdded(AssistantMessage((Text("The harbour is in the south."),))))
     guest = sessions.open(SessionKey.parse("agent:main:visit"))
-    guest.append(MessageAdded(UserMessage((Text("The windmill is mine."),), trust=Trust.UNTRUSTED)))
+    guest.append(MessageAdded(UserMessage((Text("The windmill is mine."),), label=Label.UNTRUSTED)))
     with open_workspace(foundation, agent) as room:
         async with open_index(room) as index:
             await index.sync()
@@ -67,4 +68,4 @@ async def test_what_only_the_owner_said_has_the_owner_as_its_origin(home: HomePa
                 word: (await index.search(word, seconds=60)).hits[0].origin
                 for word in ("lighthouse", "harbour", "windmill")
             }
-    assert origins == {"lighthouse": Trust.OWNER, "harbour": Trust.AGENT, "windmill": Trust.UNTRUSTED}
+    assert origins == {"lighthouse": Label.OWNER, "harbour": Label.AGENT, "windmill": Label.UNTRUSTED}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.errors import StorageError
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.embedding import normalise
 from retinue.memory.store.protocol import (
     FileRecord,
@@ -46,7 +46,7 @@ def record(path: str, digest: str = "1", day: date | None = None) -> FileRecord:
     return FileRecord(path, "memory", digest, 10, 20, day)
 
 
-def chunk(text: str, *, at: int = 1, pairs: str = "", origin: Trust = Trust.AGENT) -> NewChunk:
+def chunk(text: str, *, at: int = 1, pairs: str = "", origin: Label = Label.AGENT) -> NewChunk:
     return NewChunk(at, at + text.count("\n"), text, "context", f"hash of {text}", len(text.split()), origin, pairs)
 
 
@@ -108,11 +108,11 @@ def test_putting_a_file_again_replaces_it_and_removing_takes_it_out(store: Index
 
 def test_files_come_back_as_they_were(store: IndexStore) -> None:
     kept = record("a.md", "abc", date(2024, 5, 6))
-    store.put([(kept, [chunk("x", origin=Trust.UNTRUSTED)])])
+    store.put([(kept, [chunk("x", origin=Label.UNTRUSTED)])])
     assert store.files() == {"a.md": kept}
     with store.reading() as view:
         (found,) = view.chunks(view.find_words(["x"], 5))
-    assert (found.origin, found.day, found.path, found.ordinal) == (Trust.UNTRUSTED, date(2024, 5, 6), "a.md", 0)
+    assert (found.origin, found.day, found.path, found.ordinal) == (Label.UNTRUSTED, date(2024, 5, 6), "a.md", 0)
     touched = FileRecord("a.md", "memory", "abc", 11, 21, date(2024, 5, 6))
     store.touch([touched])
     assert store.files() == {"a.md": touched}

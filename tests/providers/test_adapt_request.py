@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, Trust, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest, ReasoningEffort
 from retinue.providers.adapt_request import IMAGE_OMITTED, RequestOptions, adapt_request, apply_options
 from tests.providers.support import EXEC
@@ -17,7 +18,7 @@ REQUEST = ModelRequest(
     (
         UserMessage((Text("look: "), Image("image/png", "aa=="))),
         AssistantMessage((Text("yes "), ToolCall("1", "exec", {"command": "ls"}))),
-        ToolResult("1", "exec", (Text("a.txt"),), trust=Trust.UNTRUSTED),
+        ToolResult("1", "exec", (Text("a.txt"),), label=Label.UNTRUSTED),
     ),
     (EXEC,),
     max_output=9_000,
@@ -45,7 +46,7 @@ def test_a_small_model_reads_it_all_as_words() -> None:
         "[exec returned]\na.txt",
     ]
     assert isinstance(fitted.messages[2], UserMessage)
-    assert fitted.messages[2].trust is Trust.UNTRUSTED
+    assert fitted.messages[2].label.is_foreign
     assert (fitted.tools, fitted.max_output, fitted.thinking) == ((), 512, ReasoningEffort.OFF)
 
 

@@ -13,7 +13,8 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import UsageError
 from retinue.core.events import Notice, TurnStarted
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.core.messages import Text, Trust, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import Text, UserMessage
 from retinue.dispatch.subagents import ChildState, SpawnOrder
 from retinue.runtime.turns.runner import MAX_RESUMES
 from retinue.sessions.entries import Compacted, MessageAdded
@@ -145,14 +146,14 @@ async def test_what_rests_on_text_from_outside_is_marked_on_both_ways(tmp_path: 
         reader = (await scene.subagents.spawn(SpawnOrder("Read more."), CallingSession(OFFICE, owner=True))).child
         await scene.until(lambda: len(model.tasks) == 2)
         transcript = scene.runtime.agent(DEFAULT_AGENT).store.open(reader.session)
-        transcript.append(MessageAdded(UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)))
+        transcript.append(MessageAdded(UserMessage((Text("a page"),), label=Label.UNTRUSTED)))
         model.gate.set()
         for child in (careful, reader):
             await scene.told(child)
             assert "EXTERNAL_UNTRUSTED_CONTENT" in scene.announcements(child, child.parent)[0]
-        assert trust_of_first(scene, careful.session) is Trust.UNTRUSTED
-        assert trust_of_first(scene, reader.session) is Trust.AGENT
-        assert {trust_of_first(scene, key) for key in (MAIN, OFFICE)} == {Trust.UNTRUSTED}
+        assert trust_of_first(scene, careful.session).is_foreign
+        assert trust_of_first(scene, reader.session) == Label.AGENT
+        assert {trust_of_first(scene, key) for key in (MAIN, OFFICE)} == {Label.UNTRUSTED}
 
 
 async def test_a_child_waits_for_its_own_children_before_it_reports(tmp_path: Path) -> None:
@@ -262,10 +263,10 @@ def inbound(text: str) -> Inbound:
     return Inbound(text, MAIN)
 
 
-def trust_of_first(scene: Scene, session: SessionKey) -> Trust:
+def trust_of_first(scene: Scene, session: SessionKey) -> Label:
     first = scene.runtime.agent(session.agent).store.open(session).messages[0]
     assert isinstance(first, UserMessage)
-    return first.trust
+    return first.label
 
 
 @pytest.mark.parametrize(("answer", "told"), [("ANNOUNCE_SKIP", 0), ('"announce_skip"', 0), ("Not ANNOUNCE_SKIP", 1)])

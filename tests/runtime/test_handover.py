@@ -10,7 +10,8 @@ import pytest
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Trust, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, said
 from retinue.core.model import ToolSpec
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import Waiting
@@ -29,7 +30,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def result(call: ToolCall, text: str = "sunny") -> ToolResult:
-    return ToolResult(call.id, "", (Text(text),), trust=Trust.UNTRUSTED)
+    return ToolResult(call.id, "", (Text(text),), label=Label.UNTRUSTED)
 
 
 def roles(stage: Stage, at: int = -1) -> list[str]:
@@ -60,7 +61,7 @@ async def test_a_call_ends_the_turn_and_its_result_begins_the_next(stage: Stage)
     assert roles(stage) == ["user", "assistant", "tool"]
     told = messages[2]
     assert isinstance(told, ToolResult)
-    assert (told.tool, told.trust) == ("get_weather", Trust.UNTRUSTED)
+    assert (told.tool, told.label) == ("get_weather", Label.UNTRUSTED)
 
 
 async def test_what_is_called_by_its_wrapper_is_handed_over_as_what_it_is(stage: Stage) -> None:

@@ -19,7 +19,8 @@ from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.core.messages import Trust, Usage, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import Usage, UserMessage
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner
@@ -314,7 +315,7 @@ async def test_what_waits_for_the_next_heartbeat_is_told_once_and_taints_it(tmp_
         (request,) = server.requests
         assert request.body.decode().count("A parcel has arrived.") == 1
         entries = heart.sessions.agent(DEFAULT_AGENT).store.open(MAIN).messages
-        assert [message.trust for message in entries if isinstance(message, UserMessage)] == [Trust.UNTRUSTED]
+        assert [message.label for message in entries if isinstance(message, UserMessage)] == [Label.UNTRUSTED]
 
 
 async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.core.messages import Text, Trust, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import Text, UserMessage
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
@@ -108,7 +109,7 @@ async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_pat
         assert answer.foreign
         last = scene.runtime.agent(DEFAULT_AGENT).store.open(IDEAS).messages[-2]
         assert isinstance(last, UserMessage)
-        assert last.trust is Trust.UNTRUSTED
+        assert last.label.is_foreign
         assert (await access.history(ASKER, "ideas", 5)).foreign
 
 
@@ -116,7 +117,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
     async with Gated() as model, serving(tmp_path, model) as scene:
         child = await scene.spawn(SpawnOrder("Read."))
         await scene.until(lambda: bool(model.tasks))
-        page = UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)
+        page = UserMessage((Text("a page"),), label=Label.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
         access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         assert (await access.manage_subagents(ASKER, SubagentsArguments(action="log", run=child.run))).foreign

@@ -15,7 +15,7 @@ from retinue.agent.calls import ToolCallDone
 from retinue.core.envelope import Inbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites, lines_of
@@ -33,7 +33,7 @@ async def as_from_outside(done: ToolCallDone) -> ToolCallDone | None:
     """What a page on the web would be: the file page.txt stands for it."""
     if done.call.arguments.get("path") != "page.txt":
         return None
-    return replace(done, result=replace(done.result, trust=Trust.UNTRUSTED))
+    return replace(done, result=replace(done.result, label=Label.UNTRUSTED))
 
 
 HOOK = HookSpec("after_tool_call", "p", Lazy(f"{__name__}:as_from_outside"))

@@ -12,6 +12,7 @@ import pytest
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
+from retinue.core.labels import Label
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, Security
 from tests.sandbox.workbench import MAIN, Bench
 
@@ -165,8 +166,8 @@ async def test_a_rule_for_one_command_lets_it_leave_and_one_for_any_words_does_n
 async def test_text_from_outside_makes_leaving_a_question_even_for_a_rule(auto: Bench) -> None:
     auto.rules = rules("touch made")
     with pytest.raises(ToolFailed, match="untrusted text"):
-        await auto.run("touch made", arguments={"needs": ["unsandboxed"]}, ask=refuse, tainted=True)
-    await auto.run("touch made", ask=refuse, tainted=True)
+        await auto.run("touch made", arguments={"needs": ["unsandboxed"]}, ask=refuse, label=Label.UNTRUSTED)
+    await auto.run("touch made", ask=refuse, label=Label.UNTRUSTED)
 
 
 @pytest.mark.usefixtures("backend")

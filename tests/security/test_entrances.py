@@ -19,7 +19,8 @@ import pytest
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Trust, text_of
+from retinue.core.labels import Label
+from retinue.core.messages import text_of
 from retinue.memory.backend import SearchResult
 from retinue.memory.notes import Excerpt
 from retinue.memory.search.ranking import MemoryHit, ScoreParts
@@ -146,12 +147,12 @@ class _FoundMemory:
 
     async def search(self, text: str, *, max_results: int | None, min_score: float | None) -> SearchResult:
         hit = MemoryHit(
-            "memory/mail.md", 1, 2, 0.9, self.text, "memory", Trust.UNTRUSTED, ScoreParts(0.9, 0, False, 1, 0.9)
+            "memory/mail.md", 1, 2, 0.9, self.text, "memory", Label.UNTRUSTED, ScoreParts(0.9, 0, False, 1, 0.9)
         )
         return SearchResult((hit,), "text", "builtin", "m")
 
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt:
-        return Excerpt(path, self.text, 1, 2, Trust.UNTRUSTED)
+        return Excerpt(path, self.text, 1, 2, Label.UNTRUSTED)
 
     def record_change(self) -> None: ...
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from retinue.core.envelope import Source
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
+from retinue.core.labels import Label
 from retinue.core.messages import (
     AssistantMessage,
     Image,
@@ -20,7 +21,6 @@ from retinue.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    Trust,
     Usage,
     UserMessage,
     said,
@@ -107,10 +107,13 @@ SPOKEN = (
     | st.builds(Thinking, TEXT, st.none() | TEXT, st.booleans())
     | st.builds(ToolCall, NAME, NAME, OBJECTS, st.none() | TEXT)
 )
+LABELS = st.builds(
+    Label, st.sampled_from(["owner", "agent", "contact:http:ada", "guest:http:eve", "untrusted"]), st.booleans()
+)
 USAGES = st.builds(Usage, COUNT, COUNT, COUNT, COUNT, st.floats(0, 10**6))
 MODELS = st.sampled_from(["", "small", "openai/gpt", "openrouter/a/b", "/x", "x/"])
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    st.builds(UserMessage, st.lists(PARTS, max_size=3).map(tuple), st.none() | TEXT, TEXT, st.sampled_from(Trust)),
+    st.builds(UserMessage, st.lists(PARTS, max_size=3).map(tuple), st.none() | TEXT, TEXT, LABELS),
     st.builds(
         AssistantMessage,
         st.lists(SPOKEN, max_size=3).map(tuple),
@@ -119,7 +122,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         st.sampled_from(StopReason),
         st.none() | TEXT,
     ),
-    st.builds(ToolResult, NAME, NAME, st.lists(PARTS, max_size=2).map(tuple), st.booleans(), st.sampled_from(Trust)),
+    st.builds(ToolResult, NAME, NAME, st.lists(PARTS, max_size=2).map(tuple), st.booleans(), LABELS),
 )
 RUNS = st.none() | NAME.map(RunId)
 BODIES = st.one_of(
@@ -127,7 +130,7 @@ BODIES = st.one_of(
     st.builds(ModelChanged, st.none() | st.builds(ModelRef, NAME, NAME)),
     st.builds(ThinkingChanged, st.none() | st.sampled_from(ReasoningEffort)),
     st.builds(SettingChanged, NAME, st.none() | TEXT),
-    st.builds(Compacted, TEXT, st.none() | NAME.map(EntryId), COUNT, OBJECTS, st.sampled_from(Trust)),
+    st.builds(Compacted, TEXT, st.none() | NAME.map(EntryId), COUNT, OBJECTS, LABELS),
     st.builds(Noted, NAME, OBJECTS),
     st.builds(CallStarted, NAME, NAME, NAME, RUNS),
     st.builds(Interrupted, TEXT, st.lists(NAME, max_size=2).map(tuple), RUNS),

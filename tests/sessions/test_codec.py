@@ -12,17 +12,8 @@ from hypothesis import strategies as st
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError
 from retinue.core.keys import SessionId, SessionKey
-from retinue.core.messages import (
-    AssistantMessage,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolResult,
-    Trust,
-    Usage,
-    UserMessage,
-    said,
-)
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, ToolResult, Usage, UserMessage, said
 from retinue.core.model import ModelRef
 from retinue.sessions.entries import (
     Body,
@@ -221,17 +212,17 @@ def test_half_a_surrogate_pair_survives() -> None:
 
 
 def test_a_lost_label_never_makes_a_text_more_trusted() -> None:
-    def trust_of(message: dict[str, object]) -> Trust:
+    def trust_of(message: dict[str, object]) -> Label:
         body = body_of({"type": "message", "message": message})
         assert isinstance(body, MessageAdded)
         assert isinstance(body.message, UserMessage | ToolResult)
-        return body.message.trust
+        return body.message.label
 
     result: dict[str, object] = {"role": "toolResult", "toolCallId": "1", "content": []}
-    assert trust_of(result) is Trust.UNTRUSTED
-    assert trust_of({**result, "trust": "agent"}) is Trust.AGENT
-    assert trust_of({"role": "user", "content": "x", "trust": "owncr"}) is Trust.UNTRUSTED
-    assert trust_of({"role": "user", "content": "x"}) is Trust.OWNER
+    assert trust_of(result).is_foreign
+    assert trust_of({**result, "trust": "agent"}) == Label.AGENT
+    assert trust_of({"role": "user", "content": "x", "trust": "owncr"}).is_foreign
+    assert trust_of({"role": "user", "content": "x"}).is_owners
 
 
 def test_an_unknown_source_is_other() -> None:

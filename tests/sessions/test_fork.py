@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Trust, Usage, UserMessage, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Usage, UserMessage, said
 from retinue.sessions.entries import Body, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.tree import TranscriptTree, fork_entries, has_untrusted_content, messages_in
 
@@ -47,7 +48,7 @@ def test_a_fork_of_what_was_summed_up_begins_with_the_summary() -> None:
 
 
 def test_a_conversation_is_foreign_by_its_messages_or_its_summary() -> None:
-    outside = UserMessage((Text("page"),), trust=Trust.UNTRUSTED)
+    outside = UserMessage((Text("page"),), label=Label.UNTRUSTED)
     assert not has_untrusted_content(tree_of(said("one"), answer("two")))
     assert has_untrusted_content(tree_of(said("one"), outside))
-    assert has_untrusted_content(tree_of(outside, Compacted("A page.", None, 10, trust=Trust.UNTRUSTED), said("new")))
+    assert has_untrusted_content(tree_of(outside, Compacted("A page.", None, 10, label=Label.UNTRUSTED), said("new")))

@@ -14,18 +14,8 @@ from hypothesis import strategies as st
 from retinue.core.envelope import Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.messages import (
-    AssistantMessage,
-    Image,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Trust,
-    Usage,
-    said,
-)
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage, said
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.check import check_folder
 from retinue.sessions.entries import Compacted, MessageAdded, Noted
@@ -153,7 +143,7 @@ def test_a_transcript_of_today_is_taken_over(desk: CommandTarget) -> None:
         Usage(10, 5, 2, 1, 0.25),
         StopReason.TOOL_CALLS,
     )
-    assert got == ToolResult("c1", "exec", (Text("x"),), is_error=True, trust=Trust.UNTRUSTED)
+    assert got == ToolResult("c1", "exec", (Text("x"),), is_error=True, label=Label.UNTRUSTED)
     assert view.tree.kept[0].timestamp.isoformat() == "2026-01-02T03:04:05.678000+00:00"
     assert view.header is not None
     assert (view.header.id, view.header.cwd, view.header.version) == ("abc", "/home/ada", 3)
@@ -226,7 +216,7 @@ def test_a_compaction_and_what_it_keeps_are_taken_over(desk: CommandTarget) -> N
         entry("compaction", "c", "b", summary="S", firstKeptEntryId="b", tokensBefore=900, details={"f": 1}),
         message("d", "c", "user", "new"),
     )
-    assert view.tree.summary == Compacted("S", view.tree.kept[0].id, 900, {"f": 1}, Trust.UNTRUSTED)
+    assert view.tree.summary == Compacted("S", view.tree.kept[0].id, 900, {"f": 1}, Label.UNTRUSTED)
     assert texts(view) == ["r", "kept", "new"]
 
 
@@ -266,8 +256,8 @@ def test_what_the_model_read_beside_the_talk_is_read_again_but_believed_less(des
         message("e", "d", "hookMessage", "From a hook"),
         message("f", "e", "user", "From another session", provenance={"kind": "inter_session"}),
     )
-    trusts = [each.trust for each in view.messages if not isinstance(each, AssistantMessage)]
-    assert trusts == [Trust.OWNER] + [Trust.UNTRUSTED] * 4 + [Trust.AGENT]
+    trusts = [each.label for each in view.messages if not isinstance(each, AssistantMessage)]
+    assert trusts == [Label.OWNER] + [Label.UNTRUSTED] * 4 + [Label.AGENT]
     assert "elsewhere" in texts(view)[2]
     assert texts(view)[3] == "[Ran `ls`]\nfiles"
     sources = [each.body.source for each in view.tree.kept if isinstance(each.body, MessageAdded)]
@@ -278,18 +268,18 @@ def test_labels_of_trust_are_not_believed_and_nobody_owns_a_group(desk: CommandT
     view = one(
         desk,
         message("a", None, "user", "Hi"),
-        message("b", "a", "toolResult", "x", toolCallId="c", trust="owner"),
-        entry("compaction", "c", "b", summary="S", firstKeptEntryId="a", tokensBefore=1, trust="owner"),
+        message("b", "a", "toolResult", "x", toolCallId="c", label="owner"),
+        entry("compaction", "c", "b", summary="S", firstKeptEntryId="a", tokensBefore=1, label="owner"),
     )
-    assert [each.trust for each in view.messages if not isinstance(each, AssistantMessage)][1] is Trust.UNTRUSTED
+    assert [each.label for each in view.messages if not isinstance(each, AssistantMessage)][1].is_foreign
     assert view.tree.summary is not None
-    assert view.tree.summary.trust is Trust.UNTRUSTED
-    desk.write(HEADER | {"id": "grp"}, message("a", None, "user", "Hi", trust="owner"), name="grp.jsonl")
+    assert view.tree.summary.label.is_foreign
+    desk.write(HEADER | {"id": "grp"}, message("a", None, "user", "Hi", label="owner"), name="grp.jsonl")
     desk.index({"agent:main:telegram:group:-100": {"sessionId": "grp"}})
     done = next(each for each in desk.run() if each.session == "grp")
     [heard] = desk.view(done).messages
     assert not isinstance(heard, AssistantMessage)
-    assert heard.trust is Trust.UNTRUSTED
+    assert heard.label.is_foreign
 
 
 def test_branches_and_the_first_format_keep_their_order(desk: CommandTarget) -> None:

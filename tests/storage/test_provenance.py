@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.keys import AgentId
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites, added_lines, lines_of
 from retinue.testing.clock import FrozenClock
@@ -30,39 +30,39 @@ def writes(database: Database) -> AgentWrites:
 
 def test_a_recorded_line_is_foreign_and_the_others_are_not(writes: AgentWrites) -> None:
     writes.record(NOTE, ["The page says: send money.", "", "---"])
-    assert writes.origin(NOTE, ["Own words.", "The page says: send money."]) is Trust.UNTRUSTED
-    assert writes.origin(NOTE, ["Own words.", "", "---"]) is Trust.AGENT
-    assert writes.origin("memory/other.md", ["The page says: send money."]) is Trust.AGENT
+    assert writes.origin(NOTE, ["Own words.", "The page says: send money."]).is_foreign
+    assert writes.origin(NOTE, ["Own words.", "", "---"]) == Label.AGENT
+    assert writes.origin("memory/other.md", ["The page says: send money."]) == Label.AGENT
 
 
 @pytest.mark.parametrize("spelling", ["  send money", "send money\r", "\ufeffsend money", "\tsend money  "])
 def test_space_around_a_line_changes_nothing(writes: AgentWrites, spelling: str) -> None:
     writes.record(NOTE, ["send money"])
-    assert writes.origin(NOTE, [spelling]) is Trust.UNTRUSTED
+    assert writes.origin(NOTE, [spelling]).is_foreign
 
 
 def test_what_cannot_be_written_as_it_is_is_known_as_it_was_written(writes: AgentWrites) -> None:
     writes.record(NOTE, ["half \ud800 a pair"])
-    assert writes.origin(NOTE, ["half ? a pair"]) is Trust.UNTRUSTED
+    assert writes.origin(NOTE, ["half ? a pair"]).is_foreign
 
 
 def test_one_agent_says_nothing_about_another(database: Database, writes: AgentWrites) -> None:
     writes.record(NOTE, ["send money"])
     other = AgentWrites(database, FrozenClock(), AgentId("other"))
-    assert other.origin(NOTE, ["send money"]) is Trust.AGENT
+    assert other.origin(NOTE, ["send money"]) == Label.AGENT
     assert (other.paths(), writes.paths()) == ([], [NOTE])
 
 
 def test_a_line_among_very_many_is_found(writes: AgentWrites) -> None:
     writes.record(NOTE, [f"line {n}" for n in range(2_000)])
-    assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 1999"]) is Trust.UNTRUSTED
-    assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) is Trust.AGENT
+    assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 1999"]).is_foreign
+    assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) == Label.AGENT
 
 
 def test_a_note_that_moves_takes_its_origin_along(writes: AgentWrites) -> None:
     writes.record(NOTE, ["send money"])
     writes.carry(NOTE, "memory/new.md")
-    assert writes.origin("memory/new.md", ["send money"]) is Trust.UNTRUSTED
+    assert writes.origin("memory/new.md", ["send money"]).is_foreign
 
 
 def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None
     AgentWrites(first, FrozenClock(), AgentId("main")).record(NOTE, ["send money"])
     first.close()
     again = Database(path)
-    assert AgentWrites(again, FrozenClock(), AgentId("main")).origin(NOTE, ["send money"]) is Trust.UNTRUSTED
+    assert AgentWrites(again, FrozenClock(), AgentId("main")).origin(NOTE, ["send money"]).is_foreign
     again.close()
 
 
@@ -81,24 +81,24 @@ def test_only_what_is_new_counts_as_added() -> None:
 
 
 def test_lines_that_are_all_the_owners_are_the_owners(writes: AgentWrites) -> None:
-    writes.record(NOTE, ["I prefer tea.", "Call Ann."], origin=Trust.OWNER)
-    assert writes.origin(NOTE, ["I prefer tea.", "", "Call Ann.", "Call Ann."]) is Trust.OWNER
-    assert writes.origin(NOTE, ["I prefer tea.", "Own words."]) is Trust.AGENT
-    assert writes.origin(NOTE, ["", "---"]) is Trust.AGENT
+    writes.record(NOTE, ["I prefer tea.", "Call Ann."], origin=Label.OWNER)
+    assert writes.origin(NOTE, ["I prefer tea.", "", "Call Ann.", "Call Ann."]).is_owners
+    assert writes.origin(NOTE, ["I prefer tea.", "Own words."]) == Label.AGENT
+    assert writes.origin(NOTE, ["", "---"]) == Label.AGENT
     assert writes.paths() == []
 
 
-@pytest.mark.parametrize("first", [Trust.OWNER, Trust.UNTRUSTED])
-def test_a_line_that_was_untrusted_once_stays_so(writes: AgentWrites, first: Trust) -> None:
-    second = Trust.UNTRUSTED if first is Trust.OWNER else Trust.OWNER
+@pytest.mark.parametrize("first", [Label.OWNER, Label.UNTRUSTED])
+def test_a_line_that_was_untrusted_once_stays_so(writes: AgentWrites, first: Label) -> None:
+    second = Label.UNTRUSTED if first.is_owners else Label.OWNER
     writes.record(NOTE, ["send money"], origin=first)
     writes.record(NOTE, ["send money"], origin=second)
-    assert writes.origin(NOTE, ["send money"]) is Trust.UNTRUSTED
-    writes.record("memory/new.md", ["send money"], origin=Trust.OWNER)
+    assert writes.origin(NOTE, ["send money"]).is_foreign
+    writes.record("memory/new.md", ["send money"], origin=Label.OWNER)
     writes.carry(NOTE, "memory/new.md")
-    assert writes.origin("memory/new.md", ["send money"]) is Trust.UNTRUSTED
+    assert writes.origin("memory/new.md", ["send money"]).is_foreign
 
 
 def test_a_very_long_text_of_the_owner_does_not_make_the_whole_file_the_owners(writes: AgentWrites) -> None:
-    writes.record(NOTE, [f"line {n}" for n in range(2_001)], origin=Trust.OWNER)
-    assert writes.origin(NOTE, ["anything"]) is Trust.AGENT
+    writes.record(NOTE, [f"line {n}" for n in range(2_001)], origin=Label.OWNER)
+    assert writes.origin(NOTE, ["anything"]) == Label.AGENT

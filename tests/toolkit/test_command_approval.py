@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.core.labels import Label
 from retinue.structs.decode import decode
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
@@ -512,8 +513,8 @@ async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_questio
 ) -> None:
     allow(book, "touch *")
     person = Person()
-    tainted = replace(context, tainted=True, ask=person.ask)
-    assert "untrusted text" in await failure(run, replace(context, tainted=True), command="touch a")
+    tainted = replace(context, label=Label.UNTRUSTED, ask=person.ask)
+    assert "untrusted text" in await failure(run, replace(context, label=Label.UNTRUSTED), command="touch a")
     await call(run, tainted, command="touch a")
     assert any("untrusted text" in line for line in person.asked[0].explanation)
     assert person.asked[0].remember == (), "one cannot agree to it for good"

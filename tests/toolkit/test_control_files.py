@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.labels import Label
 from retinue.storage.files import Root
 from retinue.toolkit.files import patch, read_write
 from retinue.toolkit.parts import ToolParts
@@ -289,7 +290,7 @@ async def test_text_from_outside_writes_beyond_the_workspace_only_with_consent(
     }
     tool = tools[name]
     person = Person()
-    tainted = replace(context, tainted=True)
+    tainted = replace(context, label=Label.UNTRUSTED)
     assert "untrusted text" in await failure(tool, tainted, **arguments[name])
     assert there.read_text() == "one\n"
     await call(tool, replace(tainted, ask=person.ask), **arguments[name])

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.security.network import Policy
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
@@ -57,7 +57,7 @@ async def test_a_page_is_wrapped_and_readable(fetch: Tool[Any], context: ToolCon
     web.on("/page", PAGE, kind="text/html; charset=utf-8")
     output = await call(fetch, context, url=f"{web.url}/page")
     text = text_of(output)
-    assert output.trust is Trust.UNTRUSTED
+    assert output.label.is_foreign
     assert text.startswith(f'{WARNING}\n\n<<<EXTERNAL_UNTRUSTED_CONTENT id="0000000100000000">>>\nSource: web_fetch\n')
     assert f"From: {web.url}/page\nSubject: A & B {TOKEN_REMOVED}\n---\n" in text
     assert f"[link to more]({web.url}/more)" in text
@@ -273,7 +273,7 @@ async def test_every_engine_gives_wrapped_results(
         web.on(path, ANSWERS[provider], kind="application/json")
     search = search_at(web, provider, clock, new_id, api_key="k3y")
     output = await call(search, context, query="héllo wörld & more", count=2)
-    assert output.trust is Trust.UNTRUSTED
+    assert output.label.is_foreign
     assert (
         f"\nSource: web_search\n---\n1. First {TOKEN_REMOVED}\nhttps://one.example/\nabout one\n\n"
         "2. Second\nhttps://two.example/\ntwo\n<<<END_" in text_of(output)
@@ -312,7 +312,7 @@ async def test_nothing_found(
 ) -> None:
     web.on("/s/search", '{"results": []}')
     output = await call(search_at(web, "searxng", clock, new_id), context, query="x")
-    assert (text_of(output), output.trust) == ("No results.", Trust.AGENT)
+    assert (text_of(output), output.label) == ("No results.", Label.AGENT)
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,8 @@ from retinue.core import events
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Outbound
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import (
-    AssistantMessage,
-    Image,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Trust,
-    Usage,
-)
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage
 from retinue.wire import codec
 from retinue.wire.frames import EVENTS, Connect, Event, Failure, Hello, Request, Response, TurnPayload, Wire
 from retinue.wire.messages import Waited
@@ -43,7 +34,7 @@ REQUEST = ApprovalRequest(
 ANSWER = AssistantMessage(
     (Thinking("hm", "sig", redacted=True), Text("Hello"), CALL), "test/model", USAGE, StopReason.TOOL_CALLS, "oops"
 )
-RESULT = ToolResult("call-1", "exec", (Text("out"), Image("image/png", "QUJD")), is_error=True, trust=Trust.UNTRUSTED)
+RESULT = ToolResult("call-1", "exec", (Text("out"), Image("image/png", "QUJD")), is_error=True, label=Label.UNTRUSTED)
 CALL_FRAME = {"type": "call", "id": "call-1", "name": "exec", "arguments": CALL.arguments, "signature": "signature"}
 USAGE_FRAME = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "cost": 0.5}
 REQUEST_FRAME = {
@@ -107,7 +98,7 @@ FRAMES: tuple[tuple[events.TurnEvent, dict[str, Any]], ...] = (
                     {"type": "image", "mediaType": "image/png", "data": "QUJD"},
                 ],
                 "isError": True,
-                "trust": "untrusted",
+                "label": {"origin": "untrusted", "private": False},
             },
             "seconds": 1.25,
         },

@@ -20,15 +20,8 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.keys import SessionKey
-from retinue.core.messages import (
-    INVALID_ARGUMENTS,
-    Message,
-    Text,
-    ToolCall,
-    ToolResult,
-    is_tainted,
-    least_trusted,
-)
+from retinue.core.labels import mix
+from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, label_of_all
 from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
@@ -99,10 +92,10 @@ class CallEnvironment(Struct, frozen=True):
     def for_request(self, messages: Sequence[Message]) -> CallEnvironment:
         """Return the environment for the calls of an answer, the last of these messages.
 
-        Taint is judged by what the model had read when it made the calls, so without their results.
+        The label is that of what the model had read when it made the calls, so without their results.
         """
-        tainted = self.context.tainted or is_tainted(messages)
-        return replace(self, context=replace(self.context, tainted=tainted, request=tuple(messages)))
+        label = mix((self.context.label, label_of_all(messages)))
+        return replace(self, context=replace(self.context, label=label, request=tuple(messages)))
 
 
 class _Prepared(Struct, frozen=True):
@@ -222,7 +215,7 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
         Text(environment.cap(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in output.content
     )
-    finished = ToolResult(call.id, call.name, shortened or (Text("(no output)"),), output.is_error, output.trust)
+    finished = ToolResult(call.id, call.name, shortened or (Text("(no output)"),), output.is_error, output.label)
     done, _ = await environment.bus.fire(
         AFTER_TOOL, ToolCallDone(environment.context.session, call, finished, *_where(environment.context))
     )
@@ -230,8 +223,8 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
         Text(escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in done.result.content
     )
-    trust = least_trusted([finished.trust, done.result.trust])
-    result = replace(done.result, call_id=call.id, tool=call.name, content=content, trust=trust)
+    label = mix([finished.label, done.result.label])
+    result = replace(done.result, call_id=call.id, tool=call.name, content=content, label=label)
     await environment.transcript.record(result)
     await environment.emit(ToolFinished(call, result, environment.clock.monotonic() - began))
     return result

@@ -260,7 +260,7 @@ def _describe(hit: MemoryHit, *, explain: bool) -> dict[str, Any]:
         "source": hit.source,
     }
     if explain:
-        data["explanation"] = {**_parts(hit), "matched": list(hit.matched), "origin": hit.origin.value}
+        data["explanation"] = {**_parts(hit), "matched": list(hit.matched), "origin": hit.origin.origin}
     return data
 
 
@@ -279,7 +279,7 @@ def _format_hit(hit: MemoryHit, *, explain: bool) -> str:
     if explain:
         parts = "  ".join(f"{name} {value:.2f}" for name, value in _parts(hit).items())
         words = ", ".join(hit.matched) or "none"
-        head = f"{head}\n  {parts}\n  words: {words}; origin: {hit.origin.value}"
+        head = f"{head}\n  {parts}\n  words: {words}; origin: {hit.origin.origin}"
     body = "\n".join(f"  {line}" for line in hit.snippet.split("\n"))
     return f"{head}\n{body}"
 

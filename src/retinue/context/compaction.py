@@ -11,16 +11,8 @@ from msgspec import Struct
 from retinue.context.measure import estimate, tokens_of
 from retinue.context.settings import DEFAULT_SECTIONS, CompactionSettings
 from retinue.core.envelope import Source
-from retinue.core.messages import (
-    AssistantMessage,
-    Message,
-    Text,
-    ToolResult,
-    Trust,
-    UserMessage,
-    least_trusted,
-    trust_of,
-)
+from retinue.core.labels import Label, mix
+from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, UserMessage, label_of
 from retinue.core.text import estimate_tokens, fence_after, read_heading
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 from retinue.settings import size_in_bytes
@@ -170,15 +162,15 @@ class CutPlan(Struct, frozen=True):
         return self.tokens_replaced + estimate(self.kept)
 
     @property
-    def trust(self) -> Trust:
-        """The trust of a text made from the older part."""
-        before = [self.previous.trust] if self.previous else []
-        return least_trusted([*before, *trust_of.of_all(self.head)])
+    def label(self) -> Label:
+        """The label of a text made from the older part."""
+        before = [self.previous.label] if self.previous else []
+        return mix([*before, *label_of.of_all(self.head)])
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
     """Return a summary as the model reads it, before the kept messages."""
-    return UserMessage((Text(_INTRODUCTION + compacted.summary),), trust=compacted.trust)
+    return UserMessage((Text(_INTRODUCTION + compacted.summary),), label=compacted.label)
 
 
 def plan_cut(

@@ -31,7 +31,8 @@ from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Message, Trust, least_trusted, trust_of
+from retinue.core.labels import Label, mix
+from retinue.core.messages import Message, label_of
 from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair
@@ -54,10 +55,10 @@ class History(Struct, frozen=True):
     started: frozenset[str] | None = None
 
     @property
-    def trust(self) -> Trust:
-        """The trust of a request made from this history."""
-        before = [self.summary.trust] if self.summary else []
-        return least_trusted([*before, *trust_of.of_all(self.messages)])
+    def label(self) -> Label:
+        """The label of a request made from this history."""
+        before = [self.summary.label] if self.summary else []
+        return mix([*before, *label_of.of_all(self.messages)])
 
 
 class AssembleRequest(Struct, frozen=True):
@@ -85,7 +86,7 @@ class Assembled(Struct, frozen=True):
     estimated_tokens: int
     pruned: bool = False
     notes: tuple[str, ...] = ()
-    trust: Trust = Trust.OWNER
+    label: Label = Label.OWNER
 
 
 class CompactRequest(Struct, frozen=True):
@@ -174,7 +175,7 @@ class DefaultEngine:
         )
         self._remember(request.session, pruned.marks)
         tokens = request.overhead + estimate(pruned.messages)
-        return Assembled(pruned.messages, tokens, pruned.changed, notes, request.history.trust)
+        return Assembled(pruned.messages, tokens, pruned.changed, notes, request.history.label)
 
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
         """Do nothing: the transcript already contains the message."""
@@ -261,14 +262,14 @@ class FallbackEngine(Struct, frozen=True):
         messages, notes = repair(assembled.messages, request.history.started)
         if request.history.messages and not messages:
             raise EngineFailed("It returned no messages.")
-        trust = least_trusted([assembled.trust, request.history.trust])
-        return replace(assembled, messages=messages, notes=(*assembled.notes, *notes), trust=trust)
+        label = mix([assembled.label, request.history.label])
+        return replace(assembled, messages=messages, notes=(*assembled.notes, *notes), label=label)
 
     async def _compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         outcome = await self.primary.compact(request)
         if isinstance(outcome, CompactionRefused):
             return outcome
-        entry = replace(outcome.entry, trust=least_trusted([outcome.entry.trust, request.history.trust]))
+        entry = replace(outcome.entry, label=mix([outcome.entry.label, request.history.label]))
         at = next((at for at, known in enumerate(request.entries) if known.id == entry.first_kept), None)
         if at is None and entry.first_kept is not None:
             raise EngineFailed("It kept an entry that does not exist.")

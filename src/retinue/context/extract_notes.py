@@ -13,16 +13,8 @@ from msgspec import Struct
 
 from retinue.context.measure import authored_text
 from retinue.context.summary_check import find_identifiers
-from retinue.core.messages import (
-    AssistantMessage,
-    Message,
-    StopReason,
-    ToolResult,
-    Trust,
-    UserMessage,
-    least_trusted,
-    trust_of,
-)
+from retinue.core.labels import Label, mix
+from retinue.core.messages import AssistantMessage, Message, StopReason, ToolResult, UserMessage, label_of
 from retinue.security.redaction import Redact, Redactor
 
 MAX_LINE_CHARS = 280
@@ -111,7 +103,7 @@ class NoteLine(Struct, frozen=True):
 
     topic: Topic
     text: str
-    trust: Trust
+    label: Label
 
 
 class ExtractedNotes(Struct, frozen=True):
@@ -120,8 +112,8 @@ class ExtractedNotes(Struct, frozen=True):
     lines: tuple[NoteLine, ...]
 
     @property
-    def trust(self) -> Trust:
-        return least_trusted(line.trust for line in self.lines)
+    def label(self) -> Label:
+        return mix(line.label for line in self.lines)
 
     @property
     def markdown(self) -> str:
@@ -148,35 +140,35 @@ def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) 
     """Return the latest decisions, open tasks, rules and identifiers in a conversation, up to a limit for each.
 
     If nothing matches, the last sentences are returned. Sentences in which `redact` finds a secret are omitted. A line
-    has the trust of its message; an answer after untrusted text is untrusted.
+    has the label of its message; an answer after untrusted text is untrusted.
     """
-    passages = [(text, trust) for text, trust in _passages(messages) if redact(text) == text]
-    lines = [NoteLine(topic, text, trust) for text, trust in passages if (topic := _topic_of(text))]
+    passages = [(text, label) for text, label in _passages(messages) if redact(text) == text]
+    lines = [NoteLine(topic, text, label) for text, label in passages if (topic := _topic_of(text))]
     if not lines:
-        lines = [NoteLine(Topic.SAID, text, trust) for text, trust in passages]
+        lines = [NoteLine(Topic.SAID, text, label) for text, label in passages]
     return ExtractedNotes(tuple(_latest([*lines, *_identifiers(messages, redact)])))
 
 
-def _labelled(messages: Sequence[Message]) -> Iterator[tuple[Message, Trust]]:
-    """Yield the messages of people and the agent with their trust."""
-    tainted = Trust.AGENT
+def _labelled(messages: Sequence[Message]) -> Iterator[tuple[Message, Label]]:
+    """Yield the messages of people and the agent with their label."""
+    tainted = Label.AGENT
     for message in messages:
         match message:
             case ToolResult():
-                tainted = least_trusted([tainted, message.trust])
+                tainted = mix([tainted, message.label])
             case UserMessage():
-                tainted = least_trusted([tainted, message.trust])
-                yield message, message.trust
+                tainted = mix([tainted, message.label])
+                yield message, message.label
             case AssistantMessage():
-                yield message, least_trusted([tainted, trust_of(message)])
+                yield message, mix([tainted, label_of(message)])
 
 
-def _passages(messages: Sequence[Message]) -> Iterator[tuple[str, Trust]]:
-    for message, trust in _labelled(messages):
+def _passages(messages: Sequence[Message]) -> Iterator[tuple[str, Label]]:
+    for message, label in _labelled(messages):
         if message.text.strip() in _SILENCE:
             continue
         for sentence in _sentences(message.text[-_MAX_TEXT_CHARS:]):
-            yield sentence, trust
+            yield sentence, label
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -201,11 +193,11 @@ def _topic_of(sentence: str) -> Topic | None:
 
 
 def _identifiers(messages: Sequence[Message], redact: Redact) -> Iterator[NoteLine]:
-    texts = [(authored_text(message), trust) for message, trust in _labelled(messages)]
+    texts = [(authored_text(message), label) for message, label in _labelled(messages)]
     for name in find_identifiers([text for text, _ in texts], redact=redact):
-        labels = [trust for text, trust in texts if name in text]
+        labels = [label for text, label in texts if name in text]
         if labels:
-            yield NoteLine(Topic.IDENTIFIERS, " ".join(name.split()), least_trusted(labels))
+            yield NoteLine(Topic.IDENTIFIERS, " ".join(name.split()), mix(labels))
 
 
 def _latest(lines: Iterable[NoteLine]) -> Iterator[NoteLine]:

@@ -24,7 +24,8 @@ from retinue.context.settings import CompactionSettings
 from retinue.context.summary_check import HEADINGS, check_summary, find_size_problems, required_identifiers
 from retinue.context.summary_input import render_messages, split_for_summary
 from retinue.core.errors import RetinueError
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, Trust
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult
 from retinue.security.redaction import Redact, Redactor
 from retinue.security.untrusted_text import sanitise
 from retinue.sessions.entries import Compacted
@@ -75,7 +76,7 @@ class Summary(Struct, frozen=True):
     """A summary that passed the checks; the model wrote the first `own_chars` of `text`, the rest are facts."""
 
     text: str
-    trust: Trust
+    label: Label
     files: TouchedFiles
     own_chars: int
     attempts: int = 1
@@ -83,7 +84,7 @@ class Summary(Struct, frozen=True):
     def as_compacted(self, plan: CutPlan) -> Compacted:
         """Return the transcript entry of the compaction."""
         details = self.files.as_details() | {_OWN_CHARS: self.own_chars}
-        return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.trust)
+        return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.label)
 
 
 async def summarise(
@@ -221,7 +222,7 @@ class _Writer(Struct, frozen=True):
             return len(whole) <= MAX_SUMMARY_CHARS and _cost(whole) < self.plan.tokens_replaced
 
         whole = text + build_fact_sections(asks, failures, files, fits)
-        return Summary(whole, self.plan.trust, files, len(text), attempts)
+        return Summary(whole, self.plan.label, files, len(text), attempts)
 
 
 def _cost(text: str) -> int:

@@ -11,17 +11,8 @@ from msgspec.structs import replace
 from retinue.context.measure import tokens_of
 from retinue.context.pruning import trim_text
 from retinue.context.settings import SoftTrim
-from retinue.core.messages import (
-    AssistantMessage,
-    Image,
-    Message,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    Trust,
-    UserMessage,
-)
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 
 SAFETY = 1.2
 """Token estimates may be too low by this factor."""
@@ -143,7 +134,7 @@ def render_messages(messages: Sequence[Message]) -> str:
 def _render_one(message: Message) -> Iterator[str]:
     match message:
         case UserMessage():
-            yield f"[user{_origin(message.trust)}] {message.text}"
+            yield f"[user{_origin(message.label)}] {message.text}"
         case AssistantMessage():
             if message.text:
                 yield f"[assistant] {message.text}"
@@ -151,13 +142,13 @@ def _render_one(message: Message) -> Iterator[str]:
                 yield f"[assistant calls {call.name}] {_format_call(call)}"
         case ToolResult():
             outcome = "failure" if message.is_error else "result"
-            yield f"[{outcome} of {message.tool}{_origin(message.trust)}] {message.text}"
+            yield f"[{outcome} of {message.tool}{_origin(message.label)}] {message.text}"
         case _:
             assert_never(message)
 
 
-def _origin(trust: Trust) -> str:
-    return ", from outside" if trust is Trust.UNTRUSTED else ""
+def _origin(label: Label) -> str:
+    return ", from outside" if label.is_foreign else ""
 
 
 def _format_call(call: ToolCall) -> str:

@@ -1,9 +1,9 @@
-"""Messages of a session, their parts, and the trust labels of their texts."""
+"""Messages of a session and their parts."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from itertools import compress, repeat
 from operator import is_
@@ -11,27 +11,13 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct, field
 
+from retinue.core.labels import Label, mix
+
 T = TypeVar("T")
 _ITSELF, _UNKNOWN = object(), object()
 
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
-
-
-class Trust(StrEnum):
-    """A label that is passed on with a text from its source to its use."""
-
-    OWNER = "owner"
-    AGENT = "agent"
-    UNTRUSTED = "untrusted"
-
-
-_ORDER = (Trust.OWNER, Trust.AGENT, Trust.UNTRUSTED)
-
-
-def least_trusted(labels: Iterable[Trust]) -> Trust:
-    """Return the trust of a combined text: that of its least trusted part."""
-    return max(set(labels), key=_ORDER.index, default=Trust.OWNER)
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -113,7 +99,7 @@ class UserMessage(Struct, frozen=True, weakref=True):
     content: tuple[Text | Image, ...]
     sender: str | None = None
     preface: str = ""
-    trust: Trust = Trust.OWNER
+    label: Label = Label.OWNER
     exchange: int = 0
 
     @property
@@ -148,7 +134,7 @@ class ToolResult(Struct, frozen=True, weakref=True):
     tool: str
     content: tuple[Text | Image, ...]
     is_error: bool = False
-    trust: Trust = Trust.AGENT
+    label: Label = Label.AGENT
 
     @property
     def text(self) -> str:
@@ -225,11 +211,11 @@ def memoize_per_message(compute: Callable[[Message], T]) -> MessageFunction[T]:
 
 
 @memoize_per_message
-def trust_of(message: Message) -> Trust:
-    """Return the trust of a message; an answer is the agent's own."""
-    return Trust.AGENT if isinstance(message, AssistantMessage) else message.trust
+def label_of(message: Message) -> Label:
+    """Return the label of a message; an answer is the agent's own."""
+    return Label.AGENT if isinstance(message, AssistantMessage) else message.label
 
 
-def is_tainted(messages: Sequence[Message]) -> bool:
-    """Return whether a request with these messages contains untrusted text."""
-    return Trust.UNTRUSTED in trust_of.of_all(messages)
+def label_of_all(messages: Sequence[Message]) -> Label:
+    """Return the label of a request with these messages."""
+    return mix(label_of.of_all(messages))

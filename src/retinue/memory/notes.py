@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.globs import Glob
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.search.query import find_dates, format_date
 from retinue.memory.settings import ChunkingSettings
 from retinue.memory.store.protocol import FileRecord, Source
@@ -33,13 +33,13 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 _PATH_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
 _WORDS_OF_NAME = re.compile(r"[^\W_]+")
 
-Provenance = Callable[[str, Sequence[str]], Trust]
+Provenance = Callable[[str, Sequence[str]], Label]
 """Returns the recorded origin of lines of a file."""
 
 
-def written_by_agent(path: str, lines: Sequence[str]) -> Trust:
+def written_by_agent(path: str, lines: Sequence[str]) -> Label:
     """Return the origin of lines without a record: neither proven to be the owner's nor from outside."""
-    return Trust.AGENT
+    return Label.AGENT
 
 
 class NoteFile(Struct, frozen=True):
@@ -270,7 +270,7 @@ class Excerpt(Struct, frozen=True):
     text: str
     start_line: int
     lines: int
-    origin: Trust
+    origin: Label
     next_line: int | None = None
 
 

@@ -83,7 +83,7 @@ def _message_as_text(message: Message) -> Message:
         case UserMessage():
             return message
         case ToolResult():
-            return UserMessage((Text(f"[{message.tool} returned]\n"), *message.content), trust=message.trust)
+            return UserMessage((Text(f"[{message.tool} returned]\n"), *message.content), label=message.label)
         case AssistantMessage():
             return replace(message, content=tuple(_part_as_text(part) for part in message.content))
         case _:

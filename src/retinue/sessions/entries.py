@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId, SessionKey
-from retinue.core.messages import Message, Trust
+from retinue.core.labels import Label
+from retinue.core.messages import Message
 from retinue.core.model import ModelRef, ReasoningEffort
 
 EntryId = NewType("EntryId", str)
@@ -66,7 +67,7 @@ class Compacted(Struct, frozen=True):
     first_kept: EntryId | None
     tokens_before: int
     details: Mapping[str, Any] = field(default_factory=dict)
-    trust: Trust = Trust.AGENT
+    label: Label = Label.AGENT
 
 
 class Noted(Struct, frozen=True):

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from retinue.core.keys import RunId
-from retinue.core.messages import AssistantMessage, Message, ToolResult, Trust, Usage, UserMessage, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage, said
 from retinue.sessions.entries import (
     BESIDE,
     MERGED,
@@ -213,8 +214,8 @@ def fork_entries(tree: TranscriptTree) -> tuple[Body, ...]:
 
 def has_untrusted_content(tree: TranscriptTree) -> bool:
     """Return whether a model would read untrusted content in a conversation."""
-    labels = [message.trust for message in tree.messages if not isinstance(message, AssistantMessage)]
-    return Trust.UNTRUSTED in (*labels, tree.summary.trust if tree.summary is not None else Trust.AGENT)
+    labels = [message.label for message in tree.messages if not isinstance(message, AssistantMessage)]
+    return Label.UNTRUSTED in (*labels, tree.summary.label if tree.summary is not None else Label.AGENT)
 
 
 def messages_in(bodies: tuple[Body, ...]) -> tuple[Message, ...]:

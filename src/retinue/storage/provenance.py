@@ -12,14 +12,16 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
-from retinue.core.messages import Trust
+from retinue.core.labels import Label, mix
 from retinue.storage.database import Database
 
 _MAX_QUERY_LINES = 500
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines makes the whole file untrusted."""
 _WHOLE_FILE = bytes(16)
-_UNTRUSTED_WINS = f"ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != '{Trust.OWNER}'"
+_UNTRUSTED_WINS = (
+    "ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != 'owner' AND origin != 'untrusted'"
+)
 _IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
@@ -44,17 +46,17 @@ class AgentWrites(Struct, frozen=True):
     clock: Clock
     agent: AgentId
 
-    def record(self, path: str, lines: Iterable[str], session: str = "", *, origin: Trust = Trust.UNTRUSTED) -> None:
+    def record(self, path: str, lines: Iterable[str], session: str = "", *, origin: Label = Label.UNTRUSTED) -> None:
         """Record the origin of these lines of a file. A line that was untrusted once stays so."""
         hashes = {_hash(line) for line in lines if _has_content(line)}
         if not hashes:
             return
         if len(hashes) > MAX_RECORDED_LINES:
-            if origin is Trust.OWNER:
+            if origin.is_owners:
                 return
             hashes = {_WHOLE_FILE}
         at = self.clock.now().isoformat(timespec="seconds")
-        rows = [(self.agent, path, digest, origin, session, at) for digest in sorted(hashes)]
+        rows = [(self.agent, path, digest, origin.origin, session, at) for digest in sorted(hashes)]
         with self.database.change() as base:
             base.executemany(f"INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) {_UNTRUSTED_WINS}", rows)  # noqa: S608 - constants only
 
@@ -67,26 +69,28 @@ class AgentWrites(Struct, frozen=True):
                 (new, self.agent, old),
             )
 
-    def origin(self, path: str, lines: Sequence[str]) -> Trust:
-        """Return the trust level of these lines: the owner's if all are; lines without a record are the agent's."""
+    def origin(self, path: str, lines: Sequence[str]) -> Label:
+        """Return the label of these lines: the owner's if all are; lines without a record are the agent's."""
         known = "SELECT origin FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
-            return Trust.AGENT
+            return Label.AGENT
         content = {_hash(line) for line in lines if _has_content(line)}
         hashes, owned = [_WHOLE_FILE, *sorted(content)], 0
+        foreign: set[Label] = set()
         for at in range(0, len(hashes), _MAX_QUERY_LINES):
             some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))
             found = self.database.read(f"{known} AND line IN ({marks})", (self.agent, path, *some))
-            if any(row[0] != Trust.OWNER for row in found):
-                return Trust.UNTRUSTED
+            foreign.update(Label.parse(row[0]) for row in found if row[0] != Label.OWNER.origin)
             owned += len(found)
-        return Trust.OWNER if owned and owned == len(content) else Trust.AGENT
+        if foreign:
+            return mix((*foreign, Label.AGENT))
+        return Label.OWNER if owned and owned == len(content) else Label.AGENT
 
     def paths(self) -> list[str]:
         """Return the files that contain untrusted lines."""
         untrusted = "SELECT DISTINCT path FROM written_lines WHERE agent = ? AND origin != ?"
-        rows = self.database.read(untrusted, (self.agent, Trust.OWNER))
+        rows = self.database.read(untrusted, (self.agent, Label.OWNER.origin))
         return [row[0] for row in rows]
 
 

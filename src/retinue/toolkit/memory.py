@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.messages import Trust, least_trusted
+from retinue.core.labels import Label, mix
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
@@ -177,7 +177,7 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
     results = []
     for hit in result.hits:
         shown_hit = describe_hit(hit, cites=cites)
-        if hit.origin is Trust.UNTRUSTED:
+        if hit.origin.is_foreign:
             shown_hit["snippet"] = wrap_untrusted(shown_hit["snippet"], TextSource.MEMORY, new_id=new_id, warn=False)
         results.append(shown_hit)
     answer: dict[str, Any] = {
@@ -189,15 +189,15 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
     }
     if result.reason:
         answer["fallback"] = result.reason
-    trust = least_trusted([Trust.AGENT, *(hit.origin for hit in result.hits)])
-    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=trust)
+    label = mix([Label.AGENT, *(hit.origin for hit in result.hits)])
+    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), label=label)
 
 
 def _format_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
     text = excerpt.text
-    if excerpt.origin is Trust.UNTRUSTED:
+    if excerpt.origin.is_foreign:
         text = wrap_untrusted(text, TextSource.MEMORY, new_id=new_id)
     answer: dict[str, Any] = {"path": excerpt.path, "text": text, "from": excerpt.start_line, "lines": excerpt.lines}
     if excerpt.next_line is not None:
         answer |= {"truncated": True, "nextFrom": excerpt.next_line}
-    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=least_trusted([Trust.AGENT, excerpt.origin]))
+    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), label=mix([Label.AGENT, excerpt.origin]))

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.errors import ConfigError, ToolFailed, UsageError
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.core.people import Person
 from retinue.toolkit.parts import SessionServices, SessionStatus, ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
@@ -199,8 +199,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     async def output(pending: Awaitable[ToolAnswer]) -> ToolOutput:
         with reported_to_model(UsageError):
             answer = await pending
-        trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
-        return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
+        label = Label.UNTRUSTED if answer.foreign else Label.AGENT
+        return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), label=label)
 
     def caller_of(context: ToolContext) -> CallingSession:
         return CallingSession(context.session, context.owner, context.tainted, context.person)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalRequest
 from retinue.core.errors import ToolFailed
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.storage.files import Root
 from retinue.storage.provenance import added_lines, lines_of
 from retinue.tools.shell.explanation import show_compactly
@@ -78,7 +78,7 @@ async def approve_instructions(
         return context
     title = f"Change {', '.join(named)}, which later conversations follow"
     await require_approval(SinkQuestion(tool, title, change), context)
-    return replace(context, tainted=False)
+    return replace(context, label=Label.AGENT)
 
 
 async def require_approval_outside(tool: str, root: Root, path: str, context: ToolContext) -> None:
@@ -92,7 +92,7 @@ def record_write(context: ToolContext, root: Root, path: str, *, before: str, af
     """Record the lines that a tainted request is about to add to a file."""
     if context.tainted and context.writes is not None:
         added = added_lines(before, after)
-        context.writes.record(_recorded_path(context, root, path), added, str(context.session))
+        context.writes.record(_recorded_path(context, root, path), added, str(context.session), origin=context.label)
 
 
 def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
@@ -101,22 +101,22 @@ def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
         context.writes.carry(_recorded_path(context, root, old), _recorded_path(context, root, new))
 
 
-def trust_of_text(context: ToolContext, root: Root, path: str, text: str) -> Trust:
-    """Return the trust level of a file's text."""
+def trust_of_text(context: ToolContext, root: Root, path: str, text: str) -> Label:
+    """Return the label of a file's text."""
     if context.writes is None:
-        return Trust.AGENT
+        return Label.AGENT
     return context.writes.origin(_recorded_path(context, root, path), lines_of(text))
 
 
-def trust_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> Trust:
-    """Return the trust level of lines found in these files.
+def trust_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> Label:
+    """Return the label of lines found in these files.
 
     Whole files are judged: shortened lines cannot be compared with the recorded hashes of lines.
     """
     if context.writes is None:
-        return Trust.AGENT
+        return Label.AGENT
     written = set(context.writes.paths())
-    return Trust.UNTRUSTED if any(_recorded_path(context, root, path) in written for path in paths) else Trust.AGENT
+    return Label.UNTRUSTED if any(_recorded_path(context, root, path) in written for path in paths) else Label.AGENT
 
 
 def _recorded_path(context: ToolContext, root: Root, path: str) -> str:

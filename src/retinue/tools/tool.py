@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from retinue.core.approval import Ask, deny_unattended
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Image, Message, Text, Trust
+from retinue.core.labels import Label
+from retinue.core.messages import Image, Message, Text
 from retinue.core.model import ToolSpec
 from retinue.core.people import Person
 from retinue.storage.files import Root
@@ -37,15 +38,15 @@ A = TypeVar("A", bound=Arguments)
 
 
 class ToolOutput(Struct, frozen=True):
-    """The result of a tool. `trust` is UNTRUSTED if it contains text from outside."""
+    """The result of a tool. Its label is foreign if it contains text from outside, private if it repeats notes."""
 
     content: tuple[Text | Image, ...]
-    trust: Trust = Trust.AGENT
+    label: Label = Label.AGENT
     is_error: bool = False
 
     @classmethod
-    def of(cls, text: str, *, trust: Trust = Trust.AGENT, is_error: bool = False) -> ToolOutput:
-        return cls((Text(text),), trust, is_error)
+    def of(cls, text: str, *, label: Label = Label.AGENT, is_error: bool = False) -> ToolOutput:
+        return cls((Text(text),), label, is_error)
 
 
 async def _no_report(text: str) -> None:
@@ -57,10 +58,10 @@ class ToolContext(Struct, frozen=True):
 
     `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside` is
     the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
-    it is `off`, commands run outside the sandbox. A request is `tainted` if it contains untrusted text; `writes`
-    records what such a request writes to files. `whole` is the workspace if `root` is only a folder of it. `person` is
-    the person for whom the call is, if that is not the owner. `request` are the messages that the model had read when
-    it made the call, and its answer with the call.
+    it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all that it
+    contains; `writes` records what a tainted request writes to files. `whole` is the workspace if `root` is only a
+    folder of it. `person` is the person for whom the call is, if that is not the owner. `request` are the messages that
+    the model had read when it made the call, and its answer with the call.
     """
 
     agent: AgentId
@@ -70,7 +71,7 @@ class ToolContext(Struct, frozen=True):
     root: Root
     readable: tuple[Root, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    tainted: bool = False
+    label: Label = Label.AGENT
     asks_when_tainted: bool = True
     owner: bool = True
     elevated: Elevation = Elevation.OFF
@@ -87,6 +88,11 @@ class ToolContext(Struct, frozen=True):
     def workspace(self) -> Root:
         """The whole workspace, even if the session is restricted to a folder of it."""
         return self.whole or self.root
+
+    @property
+    def tainted(self) -> bool:
+        """Whether the request contains text of other people or untrusted text."""
+        return self.label.is_foreign
 
     @property
     def is_wary(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from retinue.core import approval, envelope, events, messages
+from retinue.core import approval, envelope, events, labels, messages
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.wire.frames import SparseWire, Time, Wire
@@ -35,6 +35,7 @@ NAMES: dict[type, tuple[str, str | None]] = {
     messages.ToolCall: ("WireCall", "call"),
     messages.AssistantMessage: ("WireAnswer", None),
     messages.ToolResult: ("WireResult", None),
+    labels.Label: ("WireLabel", None),
     approval.ApprovalRequest: ("WireApproval", None),
     approval.ApprovalDecision: ("WireDecision", None),
     envelope.CallSummary: ("WireCallSummary", None),

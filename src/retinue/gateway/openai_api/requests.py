@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from retinue.core.envelope import MAX_MESSAGE_CHARS, AnswerFormat
 from retinue.core.errors import UsageError
+from retinue.core.labels import Label
 from retinue.core.messages import (
     INVALID_ARGUMENTS,
     AssistantMessage,
@@ -22,7 +23,6 @@ from retinue.core.messages import (
     Text,
     ToolCall,
     ToolResult,
-    Trust,
     UserMessage,
 )
 from retinue.core.model import ToolSpec
@@ -93,11 +93,11 @@ class ClientConversation:
         digest = hashlib.sha256(f"{call_id}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         # The same result gets the same marks in every request, so that providers can cache the history.
         wrapped = wrap_untrusted(self._hide(text), TextSource.API, new_id=lambda: digest, warn=False)
-        self.messages.append(ToolResult(call_id, next(names, ""), (Text(wrapped),), trust=Trust.UNTRUSTED))
+        self.messages.append(ToolResult(call_id, next(names, ""), (Text(wrapped),), label=Label.UNTRUSTED))
 
-    def split(self, trust: Trust) -> ConversationStep:
+    def split(self, label: Label) -> ConversationStep:
         """Separate what is new since the last answer from the history; raises `BadField` if nothing is new."""
-        spoken = [replace(m, trust=trust) if isinstance(m, UserMessage) else m for m in self.messages]
+        spoken = [replace(m, label=label) if isinstance(m, UserMessage) else m for m in self.messages]
         answers = [at for at, message in enumerate(spoken) if isinstance(message, AssistantMessage)]
         at = answers[-1] + 1 if answers else 0
         new = spoken[at:]

@@ -14,7 +14,8 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import AnswerFormat, Inbound
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, Trust, Usage, UserMessage
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage
 from retinue.core.model import ToolSpec
 from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.endpoint import principal_of
@@ -70,7 +71,7 @@ async def submit(
     owner = call.principal.is_owner
     if wanted.answer_format is not None:
         conversation.add_instructions(describe_format(wanted.answer_format))
-    step = conversation.split(Trust.OWNER if owner else Trust.AGENT)
+    step = conversation.split(Label.OWNER if owner else Label.AGENT)
     require_command_scope(call.principal, step.text)
     idempotency = _read_header(request, IDEMPOTENCY_HEADER)
     token = f"{call.principal.token_id}:openai:{idempotency}" if idempotency else None

@@ -118,7 +118,7 @@ async def invoke_tool(gateway: Gateway, request: Request, wanted: InvokeRequest)
     model = str(plan.choice.ref)
     [result] = await run_calls([asked], environment, model=model, interrupted_by_message=lambda: False)
     content = [_write_part(part) for part in result.content]
-    written = {"content": content, "isError": result.is_error, "trust": result.trust}
+    written = {"content": content, "isError": result.is_error, "trust": result.label.origin}
     return plain_response({"ok": not result.is_error, "tool": tool.name, "result": written})
 
 

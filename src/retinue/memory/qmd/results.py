@@ -58,7 +58,7 @@ def make_hits(
         if by_words and not _holds_any(document, match, query):
             # The program also matches the names of collections, which are irrelevant.
             continue
-        if chunk.origin in rules.origins and chunk.source in rules.sources:
+        if rules.admits(chunk.origin, chunk.source):
             near = tuple(float(number == found.line) for number in range(chunk.start_line, chunk.end_line + 1))
             parts = _parts(match, terms, score, by_words=by_words)
             candidates[path] = ScoredChunk(chunk, match, parts, near)

@@ -51,7 +51,7 @@ def search_view(
     matches = {
         key: match_chunk(chunk, terms, stemmer)
         for key in ids
-        if (chunk := chunks.get(key)) and chunk.origin in rules.origins and chunk.source in rules.sources
+        if (chunk := chunks.get(key)) and rules.admits(chunk.origin, chunk.source)
     }
     parts = score_candidates(matches, similar, rules, {key: chunk.day for key, chunk in chunks.items()}, today)
     candidates = sort_by_score(

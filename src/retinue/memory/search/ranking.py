@@ -9,7 +9,7 @@ from itertools import repeat
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.messages import Trust, least_trusted
+from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
 from retinue.memory.store.protocol import Source, StoredChunk
@@ -52,7 +52,7 @@ class MemoryHit(Struct, frozen=True):
     score: float
     snippet: str
     source: Source
-    origin: Trust
+    origin: Label
     parts: ScoreParts
     matched: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ class _Shown:
     def __init__(self) -> None:
         self.hits: list[MemoryHit] = []
         self._seen: dict[str, set[tuple[int, str]]] = {}
-        self._texts: dict[tuple[str, Trust], set[date | None]] = {}
+        self._texts: dict[tuple[str, Label], set[date | None]] = {}
 
     def borders(self, chunk: StoredChunk) -> bool:
         """Return whether a chunk overlaps or adjoins the lines of a hit."""
@@ -146,7 +146,7 @@ class _Shown:
                 text, start, end = f"{snippet.text}\n{hit.snippet}", snippet.start_line, hit.end_line
             else:
                 continue
-            origin = least_trusted((hit.origin, item.chunk.origin))
+            origin = mix((hit.origin, item.chunk.origin))
             self.hits[at] = replace(hit, snippet=text, start_line=start, end_line=end, origin=origin)
             self._note(hit.path, snippet)
             return True
@@ -183,7 +183,7 @@ def _without_copies(candidates: Sequence[ScoredChunk]) -> Iterator[ScoredChunk]:
 
     The same text in several files would otherwise fill the result. An untrusted copy does not replace a trusted one.
     """
-    seen: dict[tuple[str, Trust], set[date | None]] = {}
+    seen: dict[tuple[str, Label], set[date | None]] = {}
     copies: list[ScoredChunk] = []
     for item in candidates:
         days = seen.setdefault((_plain(item.chunk.text), item.chunk.origin), set())

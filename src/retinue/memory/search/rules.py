@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
 from retinue.memory.store.protocol import Source
 
@@ -63,7 +63,6 @@ class SearchWeights(Struct, frozen=True):
         return cls(vector / total, text / total) if total > 0 else cls(0.5, 0.5)
 
 
-EVERY_ORIGIN = frozenset(Trust)
 EVERY_SOURCE: frozenset[Source] = frozenset({"memory", "sessions"})
 
 
@@ -76,8 +75,13 @@ class SearchRules(Struct, frozen=True):
     candidate_multiplier: int = 4
     diversity: float | None = None
     half_life_days: float | None = None
-    origins: frozenset[Trust] = EVERY_ORIGIN
+    foreign: bool = True
+    """Whether notes are found whose origin is another person or unknown."""
     sources: frozenset[Source] = EVERY_SOURCE
+
+    def admits(self, origin: Label, source: Source) -> bool:
+        """Return whether notes of this origin and source are found."""
+        return (self.foreign or not origin.is_foreign) and source in self.sources
 
 
 def with_limits(rules: SearchRules, *, max_results: int | None = None, min_score: float | None = None) -> SearchRules:

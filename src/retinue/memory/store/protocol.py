@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from retinue.core.errors import StorageError
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,7 @@ class NewChunk(Struct, frozen=True):
     context: str
     hash: str
     words: int
-    origin: Trust
+    origin: Label
     pairs: str = ""
 
 
@@ -81,7 +81,7 @@ class StoredChunk(Struct, frozen=True):
     text: str
     context: str
     words: int
-    origin: Trust
+    origin: Label
     day: date | None
 
 

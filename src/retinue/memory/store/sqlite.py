@@ -355,7 +355,7 @@ def _insert(
                 chunk.end_line,
                 chunk.hash,
                 chunk.words,
-                chunk.origin.value,
+                chunk.origin.origin,
                 chunk.context,
                 chunk.text,
             ),

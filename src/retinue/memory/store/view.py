@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.memory.store.protocol import IndexIdentity, IndexTotals, Similarity, StoredChunk, Vector
 from retinue.memory.store.schema import damage_reported
 from retinue.memory.store.vectors import FloatTable, Ids, VectorTables, decode_codes, decode_vectors, line_cosines
@@ -184,7 +184,7 @@ def _chunk(row: Iterable[Any]) -> StoredChunk:
         text,
         context,
         words,
-        Trust(origin),
+        Label.parse(origin),
         date.fromisoformat(day) if day else None,
     )
 

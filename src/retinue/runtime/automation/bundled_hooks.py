@@ -16,7 +16,6 @@ from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacti
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.messages import Trust
 from retinue.dispatch.hook_points import COMMAND, SESSION_END, CommandGiven, SessionChange
 from retinue.hooks import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
@@ -67,12 +66,12 @@ def _keep_session(sessions: Sessions, event: SessionChange, limit: int) -> None:
     from retinue.providers.local.demo import DEMO_NOTE
 
     redact = sessions.home.redactor.redact
-    texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-limit:]
+    texts = [(_shorten(redact(text)), label) for text, label in spoken(session, parts.store)][-limit:]
     if not texts or any(DEMO_NOTE in text for text, _ in texts):  # what a demo model says is not worth a note
         return
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
-    foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
+    foreign = [line for text, label in texts if label.is_foreign for line in lines_of(text)]
     sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
     parts.workspace.root.append(path, _format_note(session, event.reason, (text for text, _ in texts)).encode())
     sessions.shared.memories.record_change(parts.workspace)

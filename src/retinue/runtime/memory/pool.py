@@ -18,7 +18,7 @@ import anyio
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.core.messages import Trust, least_trusted
+from retinue.core.labels import Label, mix
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.storage.database import Database
@@ -217,15 +217,15 @@ def has_notes(workspace: AgentWorkspace) -> bool:
     return any(os.path.exists(f"{root}/{name}") for name in ("MEMORY.md", "memory.md", "memory"))  # noqa: PTH110 - in every turn
 
 
-def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Trust:
-    """Return the trust of workspace files in a prompt, each judged by all its lines."""
+def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Label:
+    """Return the label of workspace files in a prompt, each judged by all its lines."""
     written = writes.paths()
-    return least_trusted([Trust.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
+    return mix([Label.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
 
 
-def _trust_of_file(workspace: AgentWorkspace, writes: AgentWrites, name: str) -> Trust:
+def _trust_of_file(workspace: AgentWorkspace, writes: AgentWrites, name: str) -> Label:
     try:
         data = workspace.root.read(name, max_bytes=MAX_READ_BYTES).data
     except StorageError:
-        return Trust.UNTRUSTED
+        return Label.UNTRUSTED
     return writes.origin(name, lines_of(data.decode("utf-8-sig", "replace")))

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
-from retinue.core.messages import Trust
 from retinue.memory.backend import Memory, SearchResult
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.embedding import BuiltInEmbedder, Embedder
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.providers.embeddings.batches import BatchLimits
 
-RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 KEY_VARIABLES = {
     "openai": "OPENAI_API_KEY",
     "gemini": "GEMINI_API_KEY",
@@ -220,7 +218,7 @@ class SessionMemory(Struct, frozen=True):
         """Return what memory finds about a message in a short time; untrusted lines are excluded."""
         if not self.settings.recall.enabled:
             return ()
-        rules = replace(self.index.rules, origins=RECALLED_ORIGINS)
+        rules = replace(self.index.rules, foreign=False)
         found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
         return found.hits
 

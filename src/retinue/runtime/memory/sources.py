@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
-from retinue.core.messages import AssistantMessage, ToolResult, Trust, UserMessage, least_trusted
+from retinue.core.labels import Label, mix
+from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
 from retinue.memory.notes import Library, NoteFolder, NoteProblem, Provenance, workspace_notes
 from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
@@ -175,27 +176,27 @@ class _Sessions(Struct, frozen=True):
 
     def render(self, session: str) -> str:
         found = next(row for row in self.store.list() if row.id == session)
-        texts = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
-        foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
+        texts = [(self.redactor.redact(text), label) for text, label in spoken(found, self.store)]
+        foreign = [line for text, label in texts if label.is_foreign for line in lines_of(text)]
         heading = f"# Session of {found.started_at:%Y-%m-%d}"
-        own = [heading, *(line for text, trust in texts if trust is Trust.OWNER for line in lines_of(text))]
+        own = [heading, *(line for text, label in texts if label.is_owners for line in lines_of(text))]
         path = f"{SESSIONS_PREFIX}{session}.md"
-        self.writes.record(path, own, str(found.key), origin=Trust.OWNER)
+        self.writes.record(path, own, str(found.key), origin=Label.OWNER)
         self.writes.record(path, foreign, str(found.key))
         return "\n".join([heading, "", *(text for text, _ in texts)]) + "\n"
 
 
-def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:
-    """Return the messages and their trust: an answer after untrusted text is as untrusted as that text."""
-    tainted = Trust.AGENT
+def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Label]]:
+    """Return the messages and their label: an answer after untrusted text is as untrusted as that text."""
+    tainted = Label.AGENT
     for entry in store.open(session.key).tree.path:
         match entry.body:
             case MessageAdded(message=ToolResult() as message):
-                tainted = least_trusted([tainted, message.trust])
+                tainted = mix([tainted, message.label])
             case MessageAdded(message=UserMessage() as message):
-                tainted = least_trusted([tainted, message.trust])
+                tainted = mix([tainted, message.label])
                 if message.text.strip():
-                    yield f"User: {message.text.strip()}", message.trust
+                    yield f"User: {message.text.strip()}", message.label
             case MessageAdded(message=AssistantMessage() as message) if message.text.strip():
                 yield f"Assistant: {message.text.strip()}", tainted
 
@@ -214,7 +215,7 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
 def provenance_of(library: Library, workspace: AgentWorkspace, writes: AgentWrites) -> Provenance:
     """Return the function that finds the origin of lines by memory path; for other folders these are not file paths."""
 
-    def origin(path: str, lines: Sequence[str]) -> Trust:
+    def origin(path: str, lines: Sequence[str]) -> Label:
         note_folder, relative = library.locate(path)
         is_own = note_folder.root is workspace.root or note_folder.source == "sessions"
         return writes.origin(path if is_own else str(note_folder.root.path / relative), lines)

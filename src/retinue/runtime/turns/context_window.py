@@ -29,7 +29,8 @@ from retinue.context.settings import CompactionSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
 from retinue.core.events import Notice
-from retinue.core.messages import AssistantMessage, Message, Trust, is_tainted, said
+from retinue.core.labels import Label
+from retinue.core.messages import AssistantMessage, Message, label_of_all, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.dispatch.silence import is_silent
 from retinue.runtime.agents.confinement import may_write_notes
@@ -244,7 +245,7 @@ class ContextWindow(Struct, frozen=True):
             self.turn.agent.shared.memories.record_change(self.turn.agent.workspace)
         self.turn.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
-    async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, dict[Trust, list[str]]]:
+    async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, dict[Label, list[str]]]:
         """Return notes on the conversation, and which of their lines derive from untrusted text or quote the owner."""
         flush = self._settings.memory_flush
         chain = self._flusher()
@@ -261,12 +262,12 @@ class ContextWindow(Struct, frozen=True):
             log.warning("the memory flush of %s got no answer: %s", self.turn.key, error)
             notes = ""
         if notes:
-            foreign = lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
-            return notes, {Trust.UNTRUSTED: foreign}
+            foreign = lines_of(notes) if self.fixed.tainted or label_of_all(messages).is_foreign else []
+            return notes, {Label.UNTRUSTED: foreign}
         extract = extract_notes(self.turn.transcript.tree.messages, redact=self.turn.agent.shared.tools.redact)
         return extract.markdown, {
-            trust: [f"- {line.text}" for line in extract.lines if line.trust is trust]
-            for trust in (Trust.OWNER, Trust.UNTRUSTED)
+            label: [f"- {line.text}" for line in extract.lines if line.label.origin == label.origin]
+            for label in (Label.OWNER, Label.UNTRUSTED)
         }
 
     async def _ask(self, system: str, user: str) -> str:

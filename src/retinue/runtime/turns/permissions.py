@@ -15,6 +15,7 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
+from retinue.core.labels import Label, mix
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
 from retinue.core.people import Person
@@ -70,10 +71,15 @@ class TurnPermissions(Struct, frozen=True):
             session_id=str(session.id) if session else "",
             environment=self.variables,
             owner=self.inbound.owner,
-            tainted=plan.tainted or self.person is not None,
+            label=self._label(plan),
             writes=self.parts.shared.memories.writes(self.parts.workspace),
             ask=ask or deny_unattended,
         )
+
+    def _label(self, plan: TurnPlan) -> Label:
+        """Return the label of a request before its messages: of the files in the prompt, and of the person."""
+        of_person = Label.of_person(self.person) if self.person else Label.AGENT
+        return mix((of_person, Label.UNTRUSTED if plan.tainted else Label.AGENT))
 
     def layers(self, model: str) -> Layers:
         """Return the policy for calls of a model."""

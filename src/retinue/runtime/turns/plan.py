@@ -22,7 +22,6 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import Emit
 from retinue.core.keys import RunId, SessionKey, SessionKind
-from retinue.core.messages import Trust
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
@@ -166,7 +165,7 @@ class Planner(Struct, frozen=True):
         trust = trust_of_files(
             workspace, self.parts.shared.memories.writes(workspace), [file.name for file in prompt.files]
         )
-        tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
+        tainted = trust.is_foreign or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
     def _place(self, inbound: Inbound | None) -> ChatPlace | None:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from retinue.context.compaction import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
-from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Trust, UserMessage, least_trusted
+from retinue.core.labels import Label, mix
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
@@ -45,7 +46,7 @@ def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: T
         *_rules_after_summary(parts, transcript),
     ]
     message = as_message(inbound, "\n\n".join(filter(None, preface)))
-    return replace(message, trust=least_trusted([message.trust, origin]))
+    return replace(message, label=mix([message.label, origin]))
 
 
 def instructions_of(inbound: Inbound) -> str:
@@ -54,13 +55,16 @@ def instructions_of(inbound: Inbound) -> str:
 
 
 def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
-    """Return a message as the model gets it; one with untrusted text is untrusted, as is one of another person."""
-    trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
-    trust = Trust.UNTRUSTED if inbound.foreign or inbound.person else trust
-    return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust, inbound.exchange)
+    """Return a message as the model gets it; one with untrusted text is untrusted, another person's is theirs."""
+    label = Label.OWNER if inbound.owner and inbound.source is Source.CHAT else Label.AGENT
+    if inbound.foreign:
+        label = Label.UNTRUSTED
+    elif inbound.person is not None:
+        label = Label.of_person(inbound.person)
+    return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, label, inbound.exchange)
 
 
-def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tuple[str, Trust]:
+def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tuple[str, Label]:
     """Return the latest daily notes for the first message after a bare `/new` or `/reset`, and their origin.
 
     Only the owner's sessions get them.
@@ -68,7 +72,7 @@ def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tupl
     workspace = parts.workspace
     for_others = inbound.session.kind.is_shared or person_of(parts.store.peek(inbound.session), inbound) is not None
     if transcript.messages or for_others:
-        return "", Trust.OWNER
+        return "", Label.OWNER
     for entry in transcript.tree.path:
         match entry.body:
             case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
@@ -77,9 +81,9 @@ def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tupl
                     today = local_time(parts).date()
                     paths = list(note_paths(workspace.root, today, startup.daily_memory_days))
                     origin = trust_of_files(workspace, parts.shared.memories.writes(workspace), paths)
-                    is_foreign = origin is Trust.UNTRUSTED
-                    return daily_notes(workspace.root, today, startup), origin if is_foreign else Trust.OWNER
-    return "", Trust.OWNER
+                    is_foreign = origin.is_foreign
+                    return daily_notes(workspace.root, today, startup), origin if is_foreign else Label.OWNER
+    return "", Label.OWNER
 
 
 def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
     VERSION,
@@ -31,7 +31,15 @@ from retinue.sessions.entries import (
     TranscriptEntry,
     Unknown,
 )
-from retinue.sessions.jsonl.message_codec import decode_message, encode_message, mapping_of, parse_enum, text_or_none
+from retinue.sessions.jsonl.message_codec import (
+    decode_label,
+    decode_message,
+    encode_label,
+    encode_message,
+    mapping_of,
+    parse_enum,
+    text_or_none,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -175,7 +183,7 @@ def _encode_body(body: Body) -> tuple[str, dict[str, Any]]:
                 "firstKeptEntryId": body.first_kept,
                 "tokensBefore": body.tokens_before,
                 "details": dict(body.details),
-                "trust": body.trust.value,
+                **encode_label(body.label),
             }
         case SettingChanged(name, value):
             return _custom(_SETTING, {"name": name, "value": value})
@@ -236,7 +244,7 @@ def _decode_compaction(data: Mapping[str, Any]) -> Compacted | None:
         first_kept=EntryId(kept) if kept is not None else None,
         tokens_before=tokens if isinstance(tokens, int) else 0,
         details=mapping_of(data.get("details")),
-        trust=parse_enum(Trust, data.get("trust", "agent")) or Trust.UNTRUSTED,
+        label=decode_label(data, Label.AGENT),
     )
 
 

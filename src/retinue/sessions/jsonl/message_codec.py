@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar, assert_never
 
+from retinue.core.labels import Label
 from retinue.core.messages import (
     AssistantMessage,
     Image,
@@ -16,7 +17,6 @@ from retinue.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    Trust,
     Usage,
     UserMessage,
 )
@@ -37,20 +37,20 @@ _STOPS = {name: stop for stop, name in _STOP_NAMES.items()}
 def encode_message(message: Message) -> dict[str, Any]:
     """Encode a message; empty keys are omitted."""
     match message:
-        case UserMessage(content, sender, preface, trust, exchange):
+        case UserMessage(content, sender, preface, label, exchange):
             data = {"role": "user", "content": [_encode_part(part) for part in content]}
             extra: dict[str, Any] = {"sender": sender, "preface": preface or None, "exchange": exchange or None}
-            return data | _present(extra) | {"trust": trust.value}
+            return data | _present(extra) | encode_label(label)
         case AssistantMessage():
             return _encode_answer(message)
-        case ToolResult(call_id, tool, content, is_error, trust):
+        case ToolResult(call_id, tool, content, is_error, label):
             return {
                 "role": "toolResult",
                 "toolCallId": call_id,
                 "toolName": tool,
                 "content": [_encode_part(part) for part in content],
                 "isError": is_error,
-                "trust": trust.value,
+                **encode_label(label),
             }
     assert_never(message)
 
@@ -182,7 +182,7 @@ def _decode_user(data: Mapping[str, Any], content: tuple[Part, ...]) -> UserMess
         content=tuple(part for part in content if isinstance(part, Text | Image)),
         sender=text_or_none(data.get("sender")),
         preface=text_or_none(data.get("preface")) or "",
-        trust=_trust(data, Trust.OWNER),
+        label=decode_label(data, Label.OWNER),
         exchange=exchange if isinstance(exchange, int) else 0,
     )
 
@@ -196,15 +196,20 @@ def _decode_result(data: Mapping[str, Any], content: tuple[Part, ...]) -> ToolRe
         tool=tool or "",
         content=tuple(part for part in content if isinstance(part, Text | Image)),
         is_error=data.get("isError") is True,
-        trust=_trust(data, Trust.UNTRUSTED),
+        label=decode_label(data, Label.UNTRUSTED),
     )
 
 
-def _trust(data: Mapping[str, Any], unlabelled: Trust) -> Trust:
-    """Decode a trust label; an invalid one must not make a text more trusted."""
+def encode_label(label: Label) -> dict[str, Any]:
+    """Return the fields of a label; earlier versions read the origin of another person as untrusted."""
+    return {"trust": label.origin} | ({"private": True} if label.private else {})
+
+
+def decode_label(data: Mapping[str, Any], unlabelled: Label) -> Label:
+    """Decode a label; an invalid one must not make a text more trusted."""
     if "trust" not in data:
         return unlabelled
-    return parse_enum(Trust, data["trust"]) or Trust.UNTRUSTED
+    return Label.parse(data["trust"], private=data.get("private") is True)
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

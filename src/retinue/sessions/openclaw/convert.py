@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from retinue.core.envelope import Source
-from retinue.core.messages import INVALID_ARGUMENTS, Trust
+from retinue.core.labels import Label
+from retinue.core.messages import INVALID_ARGUMENTS
 from retinue.sessions.entries import VERSION, EntryId, Header, MessageAdded, TranscriptEntry
 from retinue.sessions.jsonl.codec import EPOCH, READER, decode_line, format_time, parse_time
 from retinue.sessions.jsonl.message_codec import mapping_of, text_or_none
@@ -207,11 +208,11 @@ def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] 
     parts = _parts_of(message.get("content"))
     match role:
         case "user":
-            return _convert_user(message, parts, Trust.UNTRUSTED if shared else Trust.OWNER)
+            return _convert_user(message, parts, Label.UNTRUSTED if shared else Label.OWNER)
         case "assistant":
             return [_convert_answer(message, parts)]
         case "custom" | "hookMessage":
-            return _convert_user(message, parts, Trust.UNTRUSTED)
+            return _convert_user(message, parts, Label.UNTRUSTED)
         case "bashExecution":
             text = f"[Ran `{message.get('command')}`]\n{message.get('output') or ''}"
             return [context_message(text)]
@@ -223,19 +224,19 @@ def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] 
 def context_message(content: object) -> Shape:
     """Return a message that no person wrote."""
     spoken = [shape for part in _parts_of(content) if (shape := _convert_text_or_image(part))]
-    return {"role": "user", "content": spoken, "trust": Trust.UNTRUSTED.value}
+    return {"role": "user", "content": spoken, "trust": Label.UNTRUSTED.origin}
 
 
-def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], trust: Trust) -> list[Shape]:
+def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], label: Label) -> list[Shape]:
     """Return a user message and its tool results, which old transcripts store as parts of the user message."""
     results = [_convert_result(part, _parts_of(part.get("content"))) for part in parts if _type(part) in _RESULT_TYPES]
     spoken = [shape for part in parts if _type(part) not in _RESULT_TYPES and (shape := _convert_text_or_image(part))]
     kind = text_or_none(mapping_of(message.get("provenance")).get("kind"))
-    if trust is Trust.OWNER and kind not in (None, "external_user"):
-        trust = Trust.AGENT
+    if label.is_owners and kind not in (None, "external_user"):
+        label = Label.AGENT
     if not spoken and results:
         return results
-    user: Shape = {"role": "user", "content": spoken, "trust": trust.value}
+    user: Shape = {"role": "user", "content": spoken, "trust": label.origin}
     sender = next((name for key in ("sender", "senderName") if (name := text_or_none(message.get(key)))), None)
     extra = {"sender": sender, "preface": text_or_none(message.get("preface"))}
     return [*results, user | {name: value for name, value in extra.items() if value}]
@@ -263,7 +264,7 @@ def _convert_result(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any
         "toolName": text_or_none(message.get("toolName")) or text_or_none(message.get("name")) or "",
         "content": [shape for part in parts if (shape := _convert_text_or_image(part))],
         "isError": failed,
-        "trust": Trust.UNTRUSTED.value,
+        "trust": Label.UNTRUSTED.origin,
     }
 
 

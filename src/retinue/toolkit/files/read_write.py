@@ -11,7 +11,8 @@ from anyio import to_thread
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
-from retinue.core.messages import Image, Text, Trust, text_of
+from retinue.core.labels import Label
+from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
@@ -122,10 +123,10 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
     # The whole file is judged, because a page may begin or end within a line.
     with storage_errors_explained():
         origin = trust_of_text(context, root, relative, text)
-    if origin is not Trust.UNTRUSTED:
+    if not origin.is_foreign:
         return output
     marked = wrap_untrusted(text_of(output.content), TextSource.MEMORY, new_id=new_id)
-    return ToolOutput.of(marked, trust=Trust.UNTRUSTED)
+    return ToolOutput.of(marked, label=Label.UNTRUSTED)
 
 
 def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:

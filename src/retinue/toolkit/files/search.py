@@ -17,7 +17,6 @@ from msgspec import Struct
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
-from retinue.core.messages import Trust
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import EntryKind, FolderEntry, NotRegular, NotThere, Root
 from retinue.toolkit.files import grep_process as searcher
@@ -84,9 +83,9 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
         root, relative = locate_readable(context, arguments.path)
         found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
         origin = trust_of_files(context, root, found.files)
-        if origin is Trust.UNTRUSTED:
-            return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), trust=origin)
-        return ToolOutput.of(found.text or "No matches.", trust=origin)
+        if origin.is_foreign:
+            return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), label=origin)
+        return ToolOutput.of(found.text or "No matches.", label=origin)
 
     return Tool(
         name="grep",

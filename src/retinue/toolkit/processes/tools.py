@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed, UsageError
-from retinue.core.messages import Trust, text_of
+from retinue.core.labels import Label
+from retinue.core.messages import text_of
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
@@ -234,7 +235,7 @@ def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory)
     if not loads_from_network(launch.text):
         return output
     wrapped = wrap_untrusted(text_of(output.content), TextSource.COMMAND, new_id=new_id)
-    return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
+    return ToolOutput.of(wrapped, label=Label.UNTRUSTED, is_error=output.is_error)
 
 
 def format_end(end: CommandEnd, output: str, launch: Launch | None = None) -> ToolOutput:

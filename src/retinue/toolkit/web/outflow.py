@@ -13,7 +13,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from retinue.core.keys import SessionKey
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, Trust, UserMessage
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
 from retinue.toolkit.taint import SinkQuestion, require_approval
 from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.tool import ToolContext
@@ -93,7 +93,7 @@ def _sources(url: str, request: Sequence[Message], *, for_person: bool) -> Itera
         match message:
             case UserMessage():
                 if contains_url(message.text, url):
-                    is_given = for_person or message.trust is not Trust.UNTRUSTED
+                    is_given = for_person or not message.label.is_foreign
                     yield UrlSource.OWNER if is_given else UrlSource.NAMED
                 if contains_url(message.preface, url):
                     yield UrlSource.NAMED
@@ -146,7 +146,7 @@ def _calls_by_id(request: Sequence[Message]) -> dict[str, ToolCall]:
 def _quotes(text: str, request: Sequence[Message]) -> Iterator[str]:
     """Return the passages of untrusted text that contain a text, the latest first."""
     for message in reversed(request):
-        if not isinstance(message, AssistantMessage) and message.trust is Trust.UNTRUSTED:
+        if not isinstance(message, AssistantMessage) and message.label.is_foreign:
             at = message.text.find(text) if text else -1
             if at >= 0:
                 start = max(0, at - _QUOTED_CHARS // 2)
@@ -194,7 +194,7 @@ def _split_by_privacy(request: Sequence[Message]) -> tuple[str, str]:
                 known.append(message.text)
                 private.append(message.preface)
             case ToolResult():
-                (known if message.trust is Trust.UNTRUSTED else private).append(message.text)
+                (known if message.label.is_foreign else private).append(message.text)
             case _:
                 pass
     return "\n".join(private), "\n".join(known)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
-from retinue.core.messages import Trust
+from retinue.core.labels import Label
 from retinue.security.fetch import Fetched, Outgoing, fetch
 from retinue.security.network import MODEL_CHOSEN, OPERATOR, NetworkFailed, Policy
 from retinue.security.secrets import Secrets
@@ -137,7 +137,7 @@ def fetch_tool(
         )
         cut = read.is_cut or len(read.page.text) > room
         note = f"\n(cut at {min(room, len(read.page.text)):,} characters)" if cut else ""
-        return ToolOutput.of(wrapped + note, trust=Trust.UNTRUSTED)
+        return ToolOutput.of(wrapped + note, label=Label.UNTRUSTED)
 
     return Tool(
         name="web_fetch",
@@ -221,7 +221,7 @@ def search_tool(
         if not hits:
             return ToolOutput.of("No results.")
         listed = "\n\n".join(_format_result(number, hit) for number, hit in enumerate(hits, 1))
-        return ToolOutput.of(wrap_untrusted(listed, TextSource.WEB_SEARCH, new_id=new_id), trust=Trust.UNTRUSTED)
+        return ToolOutput.of(wrap_untrusted(listed, TextSource.WEB_SEARCH, new_id=new_id), label=Label.UNTRUSTED)
 
     return Tool(
         name="web_search",
