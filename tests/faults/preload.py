@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 
 import anyio
-import httpcore2
 import httpx2
 import truststore
 
@@ -14,7 +13,7 @@ from retinue.providers import http_client
 from retinue.providers.apis import anthropic
 from tests.faults import client
 
-__all__ = ["anthropic", "anyio", "client", "http_client", "httpcore2", "httpx2", "truststore"]
+__all__ = ["anthropic", "anyio", "client", "http_client", "httpx2", "truststore"]
 
 for target in TOOL_FAMILIES.values():
     importlib.import_module(target.partition(":")[0])

@@ -9,7 +9,6 @@ import socket
 from ipaddress import ip_address
 from typing import Any
 
-import httpcore2
 import httpx2
 import pytest
 
@@ -78,7 +77,7 @@ async def test_a_configured_endpoint_never_reaches_a_metadata_service(monkeypatc
                 await client.post(f"https://models.example/{number}", headers={"authorization": "Bearer key"})
     direct = EndpointClient(Timeouts(connect=30.0, idle=30.0))
     for number in range(TRIES):
-        with pytest.raises((CallFailed, httpcore2.ConnectError)):
+        with pytest.raises((CallFailed, OSError)):
             await direct.post(f"https://models.example/{number}", b"{}", {"authorization": "Bearer key"})
     assert network.asked == 2 * TRIES, "a name was looked up twice"
     await direct.aclose()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import httpx2
 
@@ -19,7 +18,7 @@ from retinue.core.errors import ConfigError
 from retinue.core.model import Failure
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.security.checked_transport import CheckedPool, CheckedTransport
+from retinue.security.checked_transport import CheckedPool, CheckedTransport, PooledResponse, Waits
 from retinue.security.network import (
     MAX_HEADER_BYTES,
     OPERATOR,
@@ -30,9 +29,6 @@ from retinue.security.network import (
     header_bytes,
     parse_url,
 )
-
-if TYPE_CHECKING:
-    import httpcore2
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -102,7 +98,7 @@ class EventParser:
 class EndpointResponse:
     """The response to a request. It is closed at the end of its block; its headers are in lower case."""
 
-    def __init__(self, response: httpcore2.Response) -> None:
+    def __init__(self, response: PooledResponse) -> None:
         self._response = response
         self.status = response.status
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
@@ -115,23 +111,21 @@ class EndpointResponse:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._response.aclose()
-
-    async def texts(self) -> AsyncGenerator[str, None]:
-        """Yield the body as it arrives, within the limits."""
-        limits = BodyLimits()
-        async for chunk in self._response.aiter_stream():
-            yield limits.measure(chunk)
+        self._response.close()
 
     async def read(self) -> str:
         """Return the whole body."""
-        return "".join([text async for text in self.texts()])
+        limits = BodyLimits()
+        texts = []
+        while chunk := await self._response.receive():
+            texts.append(limits.measure(chunk))
+        return "".join(texts)
 
     async def events(self) -> AsyncGenerator[str, None]:
         """Yield the data of each event of a stream of server-sent events."""
-        parser = EventParser()
-        async for text in self.texts():
-            for data in parser.feed(text):
+        limits, parser = BodyLimits(), EventParser()
+        while chunk := await self._response.receive():
+            for data in parser.feed(limits.measure(chunk)):
                 yield data
 
 
@@ -155,16 +149,15 @@ class EndpointClient:
         framing = {"host": parsed.netloc.decode("ascii"), "content-length": str(len(body))}
         merged = {**framing, **COMMON_HEADERS, **self._headers, **headers}
         sent = [(name.encode(), value.encode()) for name, value in merged.items()]
-        limits = {"connect": self._timeouts.connect, "read": wait, "write": wait, "pool": wait}
         try:
-            response = await self._pool.post(parsed, sent, body, limits)
+            response = await self._pool.post(parsed, sent, body, Waits(self._timeouts.connect, wait))
         except NetworkFailed as failure:
             raise CallFailed(Failure.CONNECTION, str(failure)) from None
         given = EndpointResponse(response)
         try:
             _check_headers(response.headers, given.headers.get("content-encoding"))
         except CallFailed:
-            await response.aclose()
+            response.close()
             raise
         return given
 

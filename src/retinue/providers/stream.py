@@ -245,13 +245,12 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
 
 def explain(error: BaseException) -> CallFailed:
     """Return the failure for an exception that the adapter did not translate."""
-    import httpcore2
     import httpx2
 
     root = _origin(error)
     if isinstance(root, CallFailed):
         return root
-    if isinstance(root, (httpx2.TimeoutException, httpcore2.TimeoutException, TimeoutError)):
+    if isinstance(root, (httpx2.TimeoutException, TimeoutError)):
         return CallFailed(Failure.TIMEOUT, "the endpoint did not answer in time")
     if isinstance(root, transport_errors()):
         return CallFailed(Failure.CONNECTION, f"the endpoint cannot be reached: {str(root) or type(root).__name__}")
@@ -259,12 +258,10 @@ def explain(error: BaseException) -> CallFailed:
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of connections, of both levels of the HTTP library; it is imported only for calls."""
-    import httpcore2
+    """Return the errors of connections; the HTTP library is imported only for calls."""
     import httpx2
 
-    own = httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol
-    return (*own, httpx2.TransportError, OSError)
+    return httpx2.TransportError, OSError
 
 
 def _origin(error: BaseException) -> BaseException:

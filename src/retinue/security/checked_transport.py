@@ -1,29 +1,39 @@
 """HTTP transports that connect only to checked addresses.
 
 Each request is resolved and checked, then sent to the checked address. Any client can use `CheckedTransport`, including
-an SDK's. `CheckedPool` sends on the connections themselves. The module needs the HTTP library, so it is imported only
-when a request is made.
+an SDK's. `CheckedPool` uses connections of its own (`http1.py`). The module needs the HTTP library, so it is imported
+only when a request is made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
-import httpcore2
 import httpx2
+from msgspec import Struct
 
-from retinue.security.network import Address, Policy, Resolve, find_addresses, port_of, resolve_host
+from retinue.security.http1 import Http1Connection, ResponseParser
+from retinue.security.network import Address, NetworkFailed, Policy, Resolve, find_addresses, port_of, resolve_host
 
 R = TypeVar("R")
 Origin = tuple[str, bytes, int]
 Headers = Sequence[tuple[bytes, bytes]]
 
-CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpcore2.ConnectError, httpcore2.ConnectTimeout)
+CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, OSError)
 MAX_CONNECTIONS, MAX_IDLE_CONNECTIONS, IDLE_SECONDS = 100, 20, 5.0
+
+
+class Waits(Struct, frozen=True):
+    """How long a request waits, in seconds: until it is connected, and for the next part of the response."""
+
+    connect: float
+    idle: float
 
 
 @cache
@@ -92,53 +102,107 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             await transport.aclose()
 
 
-@lru_cache(maxsize=64)
-def _target(url: httpx2.URL, address: str) -> httpcore2.URL:
-    """Return where a request is sent; cached, because model endpoints are requested repeatedly."""
-    return httpcore2.URL(scheme=url.raw_scheme, host=address, port=port_of(url), target=url.raw_path)
-
-
 class CheckedPool:
     """Sends requests to checked addresses, without the layers of a client.
 
-    A caller that needs no redirects, cookies, authentication or decompression saves half of the cost of a request.
-    Connections are pooled as by `CheckedTransport`.
+    A caller that needs no redirects, cookies, authentication or decompression saves most of the cost of a request.
+    Connections are pooled per origin and address, so an address that is no longer one of the name is not used again.
     """
 
     def __init__(self, policy: Policy, resolve: Resolve = resolve_host, *, tls: ssl.SSLContext | None = None) -> None:
         self._policy = policy
         self._resolve = resolve
         self._tls = tls
-        self._dialled: dict[Origin, httpcore2.AsyncConnectionPool] = {}
+        self._idle: dict[tuple[Origin, Address], list[Http1Connection]] = {}
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
 
-    async def post(
-        self, url: httpx2.URL, headers: Headers, body: bytes, timeouts: Mapping[str, float]
-    ) -> httpcore2.Response:
-        """Send a request and return its response, which the caller closes; `timeouts` are those of httpcore."""
+    async def post(self, url: httpx2.URL, headers: Headers, body: bytes, waits: Waits) -> PooledResponse:
+        """Send a request and return its response, which the caller closes."""
+        head = _format_head(url.raw_path, headers)
         host = url.raw_host.decode("ascii")
-        addresses = await find_addresses(host, port_of(url), self._policy, self._resolve)
-        pool = self._pool_for(url)
-        extensions = {"timeout": timeouts, "sni_hostname": host.rstrip(".")}
-
-        async def send(address: Address) -> httpcore2.Response:
-            target = _target(url, str(address))
-            request = httpcore2.Request(b"POST", target, headers=headers, content=body, extensions=extensions)
-            return await pool.handle_async_request(request)
-
-        return await _send_to_first(addresses, send)
-
-    def _pool_for(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
         origin = url.scheme, url.raw_host, port_of(url)
-        if origin not in self._dialled:
-            self._dialled[origin] = httpcore2.AsyncConnectionPool(
-                ssl_context=self._tls or _tls_context(url.scheme),
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-                keepalive_expiry=IDLE_SECONDS,
-            )
-        return self._dialled[origin]
+        addresses = await find_addresses(host, origin[2], self._policy, self._resolve)
+        await self._places.acquire()
+        try:
+            address, connection = self._find_idle(origin, addresses) or await self._dial(url, addresses, waits.connect)
+            parser = await connection.send(head, body, waits.idle)
+        except BaseException:
+            self._places.release()
+            raise
+        return PooledResponse(self, (origin, address), connection, parser, waits.idle)
+
+    def take_back(self, place: tuple[Origin, Address], connection: Http1Connection) -> None:
+        """Keep a connection whose response was read, if it can be used again."""
+        self._places.release()
+        if connection.release():
+            idle = self._idle.setdefault(place, [])
+            idle.append(connection)
+            if len(idle) > MAX_IDLE_CONNECTIONS:
+                idle.pop(0).close()
+
+    def _find_idle(self, origin: Origin, addresses: Sequence[Address]) -> tuple[Address, Http1Connection] | None:
+        for address in addresses:
+            idle = self._idle.get((origin, address), [])
+            while idle:
+                connection = idle.pop()
+                if connection.is_open and connection.idle_seconds < IDLE_SECONDS:
+                    return address, connection
+                connection.close()
+        return None
+
+    async def _dial(
+        self, url: httpx2.URL, addresses: Sequence[Address], seconds: float
+    ) -> tuple[Address, Http1Connection]:
+        tls: dict[str, Any] = {}
+        if url.scheme == "https":
+            tls = {"ssl": self._tls or _tls_context("https"), "server_hostname": url.raw_host.decode().rstrip(".")}
+        loop = asyncio.get_running_loop()
+
+        async def connect(address: Address) -> tuple[Address, Http1Connection]:
+            async with asyncio.timeout(seconds):
+                _, made = await loop.create_connection(Http1Connection, str(address), port_of(url), **tls)
+            return address, made
+
+        return await _send_to_first(addresses, connect)
 
     async def aclose(self) -> None:
-        dialled, self._dialled = self._dialled, {}
-        for pool in dialled.values():
-            await pool.aclose()
+        kept, self._idle = self._idle, {}
+        for connection in chain.from_iterable(kept.values()):
+            connection.close()
+
+
+class PooledResponse:
+    """The response to a request; its connection goes back to the pool when it is closed."""
+
+    def __init__(
+        self,
+        pool: CheckedPool,
+        place: tuple[Origin, Address],
+        connection: Http1Connection,
+        parser: ResponseParser,
+        seconds: float,
+    ) -> None:
+        assert parser.status is not None
+        self.status = parser.status
+        self.headers = parser.headers
+        self._pool = pool
+        self._place = place
+        self._connection: Http1Connection | None = connection
+        self._seconds = seconds
+
+    async def receive(self) -> bytes:
+        """Wait for the next part of the body; return nothing at its end."""
+        return await self._connection.receive(self._seconds) if self._connection is not None else b""
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.take_back(self._place, connection)
+
+
+def _format_head(target: bytes, headers: Headers) -> bytes:
+    lines = [b"POST %b HTTP/1.1" % target, *(b"%b: %b" % field for field in headers), b"", b""]
+    head = b"\r\n".join(lines)
+    if head.count(b"\r") != len(lines) - 1 or head.count(b"\n") != len(lines) - 1:
+        raise NetworkFailed("A header of the request contains a line break.")
+    return head
