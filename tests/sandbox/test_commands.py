@@ -165,7 +165,7 @@ async def test_commands_of_the_automatic_mode_need_approval_where_no_sandbox_wor
 
 async def test_a_tainted_request_with_network_in_its_sandbox_needs_approval(bench: Bench) -> None:
     bench.settings["network"] = "proxy"
-    await bench.run("touch made", label=Label.UNTRUSTED, asks_when_label=Label.UNTRUSTED)
+    await bench.run("touch made", label=Label.UNTRUSTED)
     assert len(bench.asked) == 1
 
 

@@ -16,6 +16,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import Label
+from retinue.core.sinks import ALL_SINKS
 from retinue.structs.decode import decode
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
@@ -520,7 +521,7 @@ async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_questio
     assert person.asked[0].remember == (), "one cannot agree to it for good"
     await call(run, tainted, command="ls | wc -l")
     assert len(person.asked) == 1, "what only reads is no question"
-    await call(run, replace(tainted, asks_when_tainted=False), command="touch b")
+    await call(run, replace(tainted, unasked=ALL_SINKS), command="touch b")
     book.page = replace(book.page, security=Security.FULL)
     await call(run, tainted, command="touch c")
     assert len(person.asked) == 2

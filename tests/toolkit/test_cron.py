@@ -83,14 +83,22 @@ async def test_an_interval_below_a_minute_is_a_persons_to_allow(
     assert desk.done == []
     await call(tool, replace(context, ask=person.ask), **often)
     assert person.asked[0].explanation == ("It would run 17,280 times a day.",)
-    await call(tool, replace(context, tainted=True, ask=person.ask), **often)
+    await call(tool, replace(context, label=Label.UNTRUSTED, ask=person.ask), **often)
     assert len(person.asked) == 2, "one question for both reasons"
     assert "untrusted text" in person.asked[1].explanation[0]
     assert desk.done == [action, action]
 
 
-@pytest.mark.parametrize("action", ["list", "runs", "pause", "remove"])
-async def test_looking_and_ending_need_nobody(context: ToolContext, action: str) -> None:
+@pytest.mark.parametrize("action", ["pause", "remove"])
+async def test_text_from_outside_ends_no_job_unasked(context: ToolContext, action: str) -> None:
+    desk = CommandTarget()
+    tainted = replace(context, label=Label.UNTRUSTED)
+    assert "untrusted text" in await failure(cron_tool(lambda: desk), tainted, action=action, job="j")
+    assert desk.done == []
+
+
+@pytest.mark.parametrize("action", ["list", "runs"])
+async def test_looking_needs_nobody(context: ToolContext, action: str) -> None:
     desk = CommandTarget()
     await call(cron_tool(lambda: desk), replace(context, label=Label.UNTRUSTED), action=action, job="j")
     assert desk.done == [action]

@@ -22,10 +22,12 @@ from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.keys import SessionKey
 from retinue.core.labels import mix
 from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult, label_of_all
+from retinue.core.sinks import Sink
 from retinue.core.text import escape_surrogates
 from retinue.hooks import HookBus, HookPoint, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
 from retinue.tools.shell.explanation import show_compactly
+from retinue.tools.sinks import SinkQuestion, require_approval, texts_in
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 
@@ -162,6 +164,8 @@ async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> 
         arguments = tool.parse(ahead.call.arguments)
         if decision.effect is Effect.ASK and not tool.asks:
             await _ask_approval(ahead.call, decision, environment.context)
+        elif tool.plugin and not tool.read_only and environment.context.asks_at(Sink.PLUGIN_TOOLS):
+            await _ask_about_plugin(ahead.call, tool, environment.context)
         return _Prepared(call, tool, arguments)
     except (ToolFailed, Vetoed) as refusal:
         return str(refusal)
@@ -192,6 +196,15 @@ async def _ask_approval(call: ToolCall, decision: ToolDecision, context: ToolCon
     answer = await context.ask(request)
     if not answer.allowed:
         raise ToolFailed(f"`{call.name}` was not run: {answer.because}. (It needs approval: {decision.because}.)")
+
+
+async def _ask_about_plugin(call: ToolCall, tool: Tool[Any], context: ToolContext) -> None:
+    """Ask before a tainted request calls a tool of a plugin that may have effects; raise `ToolFailed` if refused."""
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
+    title = f"Use the tool {call.name} of the plugin {tool.plugin}, which may change or send something"
+    clues = tuple(texts_in(call.arguments))
+    question = SinkQuestion(Sink.PLUGIN_TOOLS, call.name, title, arguments, clues=clues)
+    await require_approval(question, replace(context, call_id=call.id))
 
 
 async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolResult:

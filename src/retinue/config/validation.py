@@ -24,6 +24,7 @@ from retinue.config.sections.tools import AllowRules
 from retinue.config.sources import Located, Problem
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.core.model import ModelRef
+from retinue.core.sinks import Sink
 from retinue.providers.settings import ModelSettings, ModelsSettings, ProviderSettings
 from retinue.providers.vendors import BUILT_IN_ALIASES, is_known_provider, known_providers
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
@@ -152,12 +153,24 @@ def _questionable_values(tree: Located) -> Iterator[Problem]:
                 defaults.append(path)
                 if len(defaults) > 1:
                     message = f"{format_key_path(defaults[0])} is true as well, and only that agent is the default."
+            case ("tools", "askWhenTainted") if _asks_nowhere(value):
+                message = (
+                    "This does not disable the questions, so it counts as true. Set single sinks to false, as in "
+                    "{fetch: false}; only tools.exec.security full with tools.exec.ask off disables them all."
+                )
             case _ if name in _ZONE_KEYS and isinstance(value, str):
                 message = _explain_zone(value)
             case (*_, "workspace") | (*_, "store", "path") if isinstance(value, str) and not value.strip():
                 message = "This path is blank, so the default is used. Remove the key or name a folder."
         if message is not None:
             yield Problem("warning", format_key_path(path), node.file, node.line, message)
+
+
+def _asks_nowhere(value: object) -> bool:
+    """Return whether a value of `tools.askWhenTainted` tries to disable every question."""
+    if isinstance(value, dict):
+        return {name for name, below in value.items() if below.value is False} >= set(Sink)
+    return value is False
 
 
 def _explain_zone(name: str) -> str | None:

@@ -21,10 +21,14 @@ class Lazy(Struct, frozen=True):
 
 
 class ToolFactory(Struct, frozen=True):
-    """A family of tools: `make` takes a `ToolParts` and returns the tools."""
+    """A family of tools: `make` takes a `ToolParts` and returns the tools.
+
+    `plugin` is set when it is registered; it is empty for built-in tools.
+    """
 
     family: str
     make: Lazy
+    plugin: str = ""
 
 
 class ProviderFactory(Struct, frozen=True):

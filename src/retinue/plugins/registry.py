@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pluggy
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
 from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, Registrar, SkillRoot, ToolFactory
@@ -40,6 +41,10 @@ TOOL_FAMILIES = {
     "image": "retinue.toolkit.files.read_write:make_image_tool",
 }
 """The built-in tools by family, in the order in which the prompt lists them."""
+
+
+BUILT_IN = ""
+"""The name of the plugin with everything that is built in; no other plugin can have it."""
 
 
 class DuplicateRegistration(PluginError):
@@ -117,7 +122,7 @@ class _PluginRegistrar(Struct, frozen=True):
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def tools(self, factory: ToolFactory) -> None:
-        self._add(self.registry.tools, factory.family, factory)
+        self._add(self.registry.tools, factory.family, replace(factory, plugin=self.plugin))
 
     def provider(self, factory: ProviderFactory) -> None:
         self._add(self.registry.providers, factory.api, factory)
@@ -148,7 +153,7 @@ def register_builtin(register: Registrar) -> None:
 def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> PluginRegistry:
     """Load the built-in plugin and all enabled plugins; a failure is recorded and the others still load."""
     registry = PluginRegistry()
-    register_builtin(_PluginRegistrar(registry, "retinue"))
+    register_builtin(_PluginRegistrar(registry, BUILT_IN))
     if not settings.enabled:
         return registry
     origins: dict[str, str] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.core.clock import clock_style, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
@@ -137,5 +139,9 @@ def make_home_tools(
         rule_store=rule_store,
         sandboxes=make_sandboxes(home),
     )
-    tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
+    tools = [
+        replace(tool, plugin=factory.plugin) if factory.plugin else tool
+        for factory in home.registry.tools.values()
+        for tool in factory.make.load()(parts)
+    ]
     return HomeTools(home, Toolset(tools), commands, secrets)

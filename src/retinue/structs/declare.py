@@ -230,6 +230,8 @@ def _describe_arm(arm: Any) -> str:
         item = describe(get_args(arm)[0])
         return f"a list of {_PLURALS.get(item, f'values, each {item}')}"
     if isinstance(arm, type) and issubclass(arm, Declared):
+        if getattr(arm, "boolean_is_enough", False):
+            return "true or an object"
         return "text or an object" if getattr(arm, "text_is_enough", False) else "an object"
     if origin is dict:
         return "an object"

@@ -25,6 +25,7 @@ _NUMBERS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "e
 _TEXTS = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
 _LIMITS: dict[Any, dict[str, str]] = {int: _NUMBERS, float: _NUMBERS, str: _TEXTS}
 _LISTS = {"min_length": "minItems", "max_length": "maxItems"}
+_SHORT_FORMS = {"text_is_enough": "string", "boolean_is_enough": "boolean"}
 _REFERENCE = "#/$defs/{name}"
 
 Annotate = Callable[[type[Declared], Field], Mapping[str, Any]]
@@ -100,8 +101,8 @@ class _Schemas:
             schema["additionalProperties"] = struct.unknown_keys == "keep"
         if struct.__doc__:
             schema["description"] = inspect.cleandoc(struct.__doc__)
-        kinds = ["object", "string"] if getattr(struct, "text_is_enough", False) else "object"
-        return _sorted(schema | {"title": struct.__name__, "type": kinds})
+        other = [kind for name, kind in _SHORT_FORMS.items() if getattr(struct, name, False)]
+        return _sorted(schema | {"title": struct.__name__, "type": ["object", *other] if other else "object"})
 
     def property(self, struct: type[Declared], field: Field) -> dict[str, Any]:
         schema = {**self.of(field.type, field.info.limits), **self.annotate(struct, field)}

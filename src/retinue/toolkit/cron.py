@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
+from retinue.core.sinks import Sink
 from retinue.structs.declare import to_plain
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import TAINTED_REASON, SinkQuestion, require_approval
+from retinue.tools.sinks import TAINTED_REASON, SinkQuestion, require_approval, texts_in
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 Listed = list[dict[str, Any]]
@@ -60,8 +61,8 @@ class CronArguments(Arguments):
     mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
 
 
-_SENDS_LATER = frozenset({"add", "update", "resume", "run", "wake"})
-"""Actions that send a message to the agent later, as if it came from the owner."""
+_ONLY_READ = frozenset({"list", "runs"})
+"""Actions that change nothing. The others change what the agent does later, as if the owner had said it."""
 _SETS_SCHEDULE = frozenset({"add", "update"})
 
 
@@ -74,7 +75,7 @@ def cron_tool(open_jobs: OpenJobs) -> Tool[CronArguments]:
     """Make the tool for an agent's jobs."""
 
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
-        if arguments.action in _SENDS_LATER:
+        if arguments.action not in _ONLY_READ:
             await _ask_before(arguments, open_jobs(), context)
         with reported_to_model(UsageError):
             found = _run_action(open_jobs(), arguments, context.agent)
@@ -101,16 +102,22 @@ async def _ask_before(arguments: CronArguments, jobs: JobService, context: ToolC
     if arguments.action in _SETS_SCHEDULE:
         with reported_to_model(UsageError):
             often = jobs.describe_high_frequency(arguments.fields)
-    reasons = [TAINTED_REASON] if context.is_wary else []
-    explanation = [f"Asked because {TAINTED_REASON}."] if context.is_wary else []
+    reasons = [TAINTED_REASON] if context.asks_at(Sink.AUTOMATION) else []
     if often is not None:
         reasons.append("the interval is below a minute; a longer one needs none")
-        explanation.append(often)
     if not reasons:
         return
-    title = f"Schedule a message to the agent ({arguments.action})"
-    detail = json.dumps(to_plain(arguments, omit_defaults=True), ensure_ascii=True, indent=2)
-    question = SinkQuestion("cron", title, detail, " and ".join(reasons), tuple(explanation))
+    title = f"Change the scheduled messages to the agent ({arguments.action})"
+    facts = to_plain(arguments, omit_defaults=True)
+    question = SinkQuestion(
+        Sink.AUTOMATION,
+        "cron",
+        title,
+        json.dumps(facts, ensure_ascii=True, indent=2),
+        " and ".join(reasons),
+        clues=tuple(texts_in(facts)),
+        notes=(often,) if often is not None else (),
+    )
     await require_approval(question, context)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
+from retinue.core.sinks import Sink
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
@@ -77,10 +78,12 @@ async def _run_action(config: ConfigService, arguments: GatewayArguments, contex
             if not arguments.changes:
                 raise ToolFailed('`patch` needs `changes`, as in {"agents.defaults.thinkingDefault": "low"}.')
             config.check(arguments.changes, arguments.base_hash)
-            await require_approval_if_tainted("gateway", "Change the configuration", arguments.changes, context)
+            title = "Change the configuration"
+            await require_approval_if_tainted(Sink.CONFIGURATION, "gateway", title, arguments.changes, context)
             return await config.patch(arguments.changes, arguments.base_hash, context.agent)
         case "apply":
             return await config.apply()
         case "restart":
-            await require_approval_if_tainted("gateway", "Restart the gateway", {"reason": arguments.reason}, context)
+            facts = {"reason": arguments.reason}
+            await require_approval_if_tainted(Sink.CONFIGURATION, "gateway", "Restart the gateway", facts, context)
             return await config.restart(arguments.reason)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from retinue.core.envelope import Origin, PeerKind
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
+from retinue.core.sinks import Sink
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
@@ -69,7 +70,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
                 raise ToolFailed("Messages to other chats are allowed only in a turn of the owner.")
             if elsewhere:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
-                await require_approval_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
+                title = f"Send a message to {order.to.peer}"
+                await require_approval_if_tainted(Sink.MESSAGES, "message", title, facts, context)
             return ToolOutput.of(messenger.send(order, context.session))
 
     tool = Tool(

@@ -14,8 +14,8 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.approvals.view import QUESTION, YES_OR_NO, answer_text
+from retinue.tools.sinks import TAINTED_REASON
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 MAX_CHARS = 4_000
@@ -136,7 +136,7 @@ async def _ask_owner(tool: str, arguments: QuestionArguments, context: ToolConte
         arguments.question,
         context.agent,
         context.session,
-        explanation=(f"Note that {TAINTED_REASON}.",) if context.is_wary else (),
+        explanation=(f"Note that {TAINTED_REASON}.",) if context.tainted else (),
     )
     with anyio.move_on_after(arguments.timeout_seconds):
         decision = await context.ask(request)
@@ -159,7 +159,7 @@ async def _require_approval(arguments: WebhookArguments, context: ToolContext) -
         json.dumps(facts, ensure_ascii=True, indent=2),
         context.agent,
         context.session,
-        explanation=(f"Note that {TAINTED_REASON}.",) if context.is_wary else (),
+        explanation=(f"Note that {TAINTED_REASON}.",) if context.tainted else (),
     )
     decision = await context.ask(request)
     if not decision.allowed:

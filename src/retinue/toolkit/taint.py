@@ -10,54 +10,28 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.core.approval import ApprovalRequest
-from retinue.core.errors import ToolFailed
 from retinue.core.labels import Label
+from retinue.core.sinks import Sink
 from retinue.storage.files import Root
 from retinue.storage.provenance import added_lines, lines_of
-from retinue.tools.shell.explanation import show_compactly
+from retinue.tools.sinks import SinkQuestion, require_approval, texts_in
 from retinue.tools.tool import ToolContext
 
 _INSTRUCTION_FILES = frozenset(
     f"{name}.md" for name in ("agents", "soul", "identity", "user", "tools", "heartbeat", "boot", "bootstrap", "memory")
 )
 _INSTRUCTION_FOLDERS = frozenset({"skills", "hooks", "plugins", ".retinue", ".agents"})
-TAINTED_REASON = "the conversation contains untrusted text, which may have suggested it"
 
 
-class SinkQuestion(Struct, frozen=True):
-    """A question about what a tainted request is about to do. `because` is why it needs approval."""
-
-    tool: str
-    title: str
-    detail: str
-    because: str = TAINTED_REASON
-    explanation: tuple[str, ...] = (f"Asked because {TAINTED_REASON}.",)
-
-
-async def require_approval(question: SinkQuestion, context: ToolContext) -> None:
-    """Ask a question; raise `ToolFailed` unless the answer allows it."""
-    request = ApprovalRequest(
-        context.call_id or context.run,
-        question.tool,
-        question.title,
-        show_compactly(question.detail),
-        context.agent,
-        context.session,
-        explanation=question.explanation,
-    )
-    answer = await context.ask(request)
-    if not answer.allowed:
-        raise ToolFailed(f"`{question.tool}` was not run: {answer.because}. (It needs approval: {question.because}.)")
-
-
-async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str, Any], context: ToolContext) -> None:
+async def require_approval_if_tainted(
+    sink: Sink, tool: str, title: str, facts: Mapping[str, Any], context: ToolContext
+) -> None:
     """Ask for approval if the request is tainted; raises `ToolFailed` if it is not given."""
-    if context.is_wary:
-        await require_approval(SinkQuestion(tool, title, json.dumps(facts, ensure_ascii=True, indent=2)), context)
+    if context.asks_at(sink):
+        shown = json.dumps(facts, ensure_ascii=True, indent=2)
+        await require_approval(SinkQuestion(sink, tool, title, shown, clues=tuple(texts_in(facts))), context)
 
 
 def is_instruction_file(path: str) -> bool:
@@ -74,10 +48,10 @@ async def approve_instructions(
     `change` is shown to the person. The returned context is not tainted after approval: the lines are then the owner's.
     """
     named = [path for path in (_recorded_path(context, root, path) for path in paths) if is_instruction_file(path)]
-    if not context.is_wary or not named:
+    if not named or not context.asks_at(Sink.INSTRUCTION_FILES):
         return context
     title = f"Change {', '.join(named)}, which later conversations follow"
-    await require_approval(SinkQuestion(tool, title, change), context)
+    await require_approval(SinkQuestion(Sink.INSTRUCTION_FILES, tool, title, change), context)
     return replace(context, label=Label.AGENT)
 
 
@@ -85,7 +59,8 @@ async def require_approval_outside(tool: str, root: Root, path: str, context: To
     """Ask for approval before a tainted request writes a file outside the workspace."""
     if root is context.outside:
         place = str(root.path / path)
-        await require_approval_if_tainted(tool, f"Write {place}, outside the workspace", {"path": place}, context)
+        title = f"Write {place}, outside the workspace"
+        await require_approval_if_tainted(Sink.FILES_OUTSIDE, tool, title, {"path": place}, context)
 
 
 def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:

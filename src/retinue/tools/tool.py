@@ -16,6 +16,7 @@ from retinue.core.labels import Label
 from retinue.core.messages import Image, Message, Text
 from retinue.core.model import ToolSpec
 from retinue.core.people import Person
+from retinue.core.sinks import Sink
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites
 from retinue.structs.declare import Declared, UnknownKeys, declare
@@ -59,9 +60,10 @@ class ToolContext(Struct, frozen=True):
     `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside` is
     the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
     it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all that it
-    contains; `writes` records what a tainted request writes to files. `whole` is the workspace if `root` is only a
-    folder of it. `person` is the person for whom the call is, if that is not the owner. `request` are the messages that
-    the model had read when it made the call, and its answer with the call.
+    contains; `writes` records what a tainted request writes to files, and it needs approval at every sink that is not
+    `unasked`. `whole` is the workspace if `root` is only a folder of it. `person` is the person for whom the call is,
+    if that is not the owner. `request` are the messages that the model had read when it made the call, and its answer
+    with the call.
     """
 
     agent: AgentId
@@ -72,7 +74,7 @@ class ToolContext(Struct, frozen=True):
     readable: tuple[Root, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     label: Label = Label.AGENT
-    asks_when_tainted: bool = True
+    unasked: frozenset[Sink] = frozenset()
     owner: bool = True
     elevated: Elevation = Elevation.OFF
     outside: Root | None = None
@@ -94,10 +96,9 @@ class ToolContext(Struct, frozen=True):
         """Whether the request contains text of other people or untrusted text."""
         return self.label.is_foreign
 
-    @property
-    def is_wary(self) -> bool:
-        """Whether effects outside the workspace need approval, because untrusted text may have suggested them."""
-        return self.tainted and self.asks_when_tainted
+    def asks_at(self, sink: Sink) -> bool:
+        """Return whether an action needs approval because untrusted text may have suggested it."""
+        return self.tainted and sink not in self.unasked
 
 
 @contextmanager
@@ -115,7 +116,9 @@ class Tool(Struct, Generic[A], frozen=True, dict=True):
     """A tool that the model may call. `run` raises `ToolFailed` with a message for the model.
 
     If the policy requires approval of a call, a tool with `asks` requests it itself, because it can show more than the
-    arguments; for other tools the loop does.
+    arguments; for other tools the loop does. `plugin` is the plugin that made the tool; empty for a built-in one. Its
+    calls need approval after untrusted text unless it is declared `read_only`: a call changes nothing, and sends
+    nothing that the model chose to anybody but the service that it reads.
     """
 
     name: str
@@ -127,6 +130,8 @@ class Tool(Struct, Generic[A], frozen=True, dict=True):
     parallel: bool = True
     owner_only: bool = False
     asks: bool = False
+    read_only: bool = False
+    plugin: str = ""
 
     @cached_property
     def spec(self) -> ToolSpec:

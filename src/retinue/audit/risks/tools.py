@@ -9,6 +9,8 @@ from pathlib import Path
 from retinue.audit.risks.access import is_plain_remote, names_everyone
 from retinue.audit.risks.facts import AgentRisks, RiskCheck, RiskFacts, WatchedFile, writable_spots
 from retinue.config.sections.agents import AgentSettings
+from retinue.config.sections.tools import ElevatedSettings
+from retinue.config.sinks import is_unrestricted, switched_off
 from retinue.security.injection import RiskLevel
 from retinue.toolkit.settings import ExecPolicy
 
@@ -125,14 +127,15 @@ def _is_socket(bind: str) -> bool:
     return bind.split(":")[0].endswith(SOCKETS)
 
 
+def _elevated_sections(facts: RiskFacts) -> Iterator[tuple[str, ElevatedSettings]]:
+    yield "tools.elevated", facts.config.tools.elevated
+    for entry in facts.config.agents.entries:
+        if entry.tools is not None and entry.tools.elevated is not None:
+            yield f"agents.list[{entry.id}].tools.elevated", entry.tools.elevated
+
+
 def _find_elevated(facts: RiskFacts) -> Iterator[str]:
-    shared = [("tools.elevated", facts.config.tools.elevated)]
-    own = [
-        (f"agents.list[{entry.id}].tools.elevated", entry.tools.elevated)
-        for entry in facts.config.agents.entries
-        if entry.tools is not None and entry.tools.elevated is not None
-    ]
-    for where, settings in shared + own:
+    for where, settings in _elevated_sections(facts):
         for channel, senders in settings.allow_from.items():
             if settings.enabled and names_everyone(senders):
                 yield f"{where}.allowFrom.{channel}"
@@ -147,10 +150,22 @@ def _find_open_files(facts: RiskFacts) -> Iterator[str]:
             yield f"agent {agent.id}: tools.fs.workspaceOnly"
 
 
-def _is_taint_off(facts: RiskFacts) -> bool:
-    # As written: `false` has no effect where every sink is configured on its own, but it still needs correction.
-    tools = facts.plain.get("tools")
-    return isinstance(tools, dict) and tools.get("askWhenTainted") is False
+def _find_taint_off(facts: RiskFacts) -> Iterator[str]:
+    for agent in facts.agents:
+        if is_unrestricted(facts.config, agent.settings):
+            yield f"agent {agent.id}: tools.exec.security, tools.exec.ask"
+
+
+def _find_unasked_sinks(facts: RiskFacts) -> Iterator[str]:
+    for sink in sorted(switched_off(facts.config.tools.ask_when_tainted)):
+        yield f"tools.askWhenTainted.{sink}"
+
+
+def _find_elevated_others(facts: RiskFacts) -> Iterator[str]:
+    for where, settings in _elevated_sections(facts):
+        for channel, senders in settings.allow_from.items():
+            if settings.enabled and senders and not names_everyone(senders):
+                yield f"{where}.allowFrom.{channel}"
 
 
 def _find_plugins_in_workspace(facts: RiskFacts) -> Iterator[str]:
@@ -276,8 +291,15 @@ CHECKS = (
         "tools.taint-off",
         RiskLevel.HIGH,
         "Actions after untrusted text was read are not questioned.",
-        "Remove tools.askWhenTainted: false.",
-        _setting(_is_taint_off, "tools.askWhenTainted"),
+        "Set tools.exec.ask to `on-miss`, or tools.exec.security to `allowlist`.",
+        _find_taint_off,
+    ),
+    RiskCheck(
+        "tools.taint-partly-off",
+        RiskLevel.MEDIUM,
+        "One kind of action is not questioned after untrusted text was read.",
+        "Remove the key.",
+        _find_unasked_sinks,
     ),
     RiskCheck(
         "tools.files-everywhere",
@@ -308,6 +330,13 @@ CHECKS = (
         "Everybody may run commands outside the sandbox.",
         "List the senders.",
         _find_elevated,
+    ),
+    RiskCheck(
+        "tools.elevated-others",
+        RiskLevel.HIGH,
+        "People other than the owner may run commands outside the sandbox.",
+        "Remove the list; the owner needs no entry.",
+        _find_elevated_others,
     ),
     RiskCheck(
         "tools.elevated-default",

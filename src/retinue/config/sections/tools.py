@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from retinue.dispatch.settings import SenderId
 from retinue.settings import Settings, key
@@ -112,6 +112,36 @@ class SessionTools(Settings):
     """Only its own session, also those of its sub-agents, all sessions of the agent, or all."""
 
 
+class TaintedSinks(Settings):
+    """Where approval is required after untrusted text was read; `true` instead of the object means everywhere."""
+
+    boolean_is_enough: ClassVar[bool] = True
+    """Accept true and false, which both mean everywhere; validation reports false."""
+
+    fetch: bool = key(True)
+    """To fetch addresses that the model composed, or that only untrusted text names."""
+    search: bool = key(True)
+    """To search the web for text of your files and notes."""
+    messages: bool = key(True)
+    """To send messages to anybody but the person who asked."""
+    instruction_files: bool = key(True)
+    """To change files that later conversations follow, such as AGENTS.md, MEMORY.md and skills."""
+    files_outside: bool = key(True)
+    """To write files outside the workspace."""
+    commands: bool = key(True)
+    """To run commands outside the sandbox, or with access to the network, other folders, services or devices."""
+    plugin_tools: bool = key(True)
+    """To call tools of plugins and MCP servers that are not declared as read-only."""
+    automation: bool = key(True)
+    """To change scheduled jobs."""
+    configuration: bool = key(True)
+    """To change the configuration or restart the gateway."""
+
+    @classmethod
+    def _prepare(cls, data: Any) -> Any:
+        return {} if isinstance(data, bool) else data
+
+
 class ToolsSection(ToolsSettings):
     """Tool policy and settings of the tools."""
 
@@ -123,8 +153,8 @@ class ToolsSection(ToolsSettings):
     """Which commands may run, and how."""
     fs: FilesPolicy = key(FilesPolicy)
     """Which files the file tools may access."""
-    ask_when_tainted: bool = key(True)
-    """Whether approval is required to send, run, or write outside the workspace after untrusted text was read."""
+    ask_when_tainted: TaintedSinks = key(TaintedSinks)
+    """Where approval is required after untrusted text was read: `true` (everywhere), or true or false for each."""
     loop_detection: LoopDetection = key(LoopDetection)
     """Loop detection."""
     elevated: ElevatedSettings = key(ElevatedSettings)

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
+from retinue.config.sinks import unasked_sinks
 from retinue.core.approval import Ask, deny_unattended
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Source
@@ -150,7 +151,7 @@ def make_context(
         () if person else workspace.readable,
         elevated=elevated,
         outside=None if confined or below else workspace.outside,
-        asks_when_tainted=workspace.home.config.tools.ask_when_tainted,
+        unasked=frozenset() if person else unasked_sinks(workspace.home.config, workspace.settings),
         whole=whole,
         owner=False,
         person=person,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
+from retinue.core.sinks import Sink
 from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.storage.files import Root
 from retinue.toolkit.processes.command_checks import find_control_word, find_word_outside, repository_objection
@@ -22,7 +23,6 @@ from retinue.toolkit.processes.environment import ProgramFolders, is_settable_va
 from retinue.toolkit.processes.grants import SandboxView, find_needs, git_environment, grant, harden_text
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.processes.scripts import bind_patterns, find_changed, hash_scripts
-from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.elevated import elevate_rules
 from retinue.tools.shell.allowlist import (
     ANY_FURTHER,
@@ -55,6 +55,7 @@ from retinue.tools.shell.decision import (
 from retinue.tools.shell.explanation import describe_risk, explain_command, show_compactly, show_on_one_line
 from retinue.tools.shell.needs import UNSANDBOXED, Need, NeedKind, split_roughly
 from retinue.tools.shell.wrappers import innermost
+from retinue.tools.sinks import TAINTED_REASON
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -91,8 +92,8 @@ async def approve_launch(
     rules = elevate_rules(rule_store.rules(context.agent), context.elevated)
     assessment = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
     request = assessment.request
-    if context.is_wary and isinstance(assessment.decision, Allow):
-        assessment = replace(assessment, decision=_recheck_tainted(assessment.decision, request, rules))
+    if context.asks_at(Sink.COMMANDS) and isinstance(assessment.decision, Allow):
+        assessment = replace(assessment, decision=_recheck_tainted(assessment, assessment.decision, rules))
     match assessment.decision:
         case Deny(because):
             raise ToolFailed(because)
@@ -217,15 +218,16 @@ def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root:
     return NeedsApproval(decision.segments, because, decision.command)
 
 
-def _recheck_tainted(decision: Allow, request: LaunchRequest, rules: CommandRules) -> CommandDecision:
+def _recheck_tainted(assessment: Assessment, decision: Allow, rules: CommandRules) -> CommandDecision:
     """Require approval for a command of a tainted request that the rules allow.
 
-    Commands that only read or run in a sandbox without network need none, and neither does anything if approval is
-    disabled.
+    Commands that only read or run in a sandbox without network need none, unless they need more than the sandbox.
+    Nothing does if any command may run without approval.
     """
-    enclosure = request.draft.enclosure
+    enclosure = assessment.request.draft.enclosure
     isolated = enclosure is not None and not enclosure.reaches_network
-    if isolated or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
+    stays_inside = not assessment.needs and (isolated or _only_reads(decision.grounds))
+    if stays_inside or (rules.security is Security.FULL and rules.ask is AskWhen.OFF):
         return decision
     return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
 

@@ -19,6 +19,7 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.labels import Label
 from retinue.core.messages import text_of
+from retinue.core.sinks import Sink
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
@@ -283,6 +284,15 @@ class ProcessArguments(Arguments):
     eof: bool = False
 
 
+async def _require_approval_of_input(command: RunningCommand, data: str, context: ToolContext) -> None:
+    """Ask before a tainted request writes to a command that can act outside of its sandbox."""
+    enclosure = command.launch.enclosure
+    if enclosure is None or enclosure.reaches_network:
+        facts = {"command": command.launch.text, "input": data}
+        title = f"Write to the input of command {command.id}"
+        await require_approval_if_tainted(Sink.COMMANDS, "process", title, facts, context)
+
+
 def make_process_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the process tool."""
     return (process_tool(parts.commands, parts.sandboxes, parts.new_id),)
@@ -308,10 +318,7 @@ def process_tool(
             case "log":
                 return mark_untrusted_output(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
             case "write":
-                facts = {"command": command.launch.text, "input": arguments.data}
-                await require_approval_if_tainted(
-                    "process", f"Write to the input of command {command.id}", facts, context
-                )
+                await _require_approval_of_input(command, arguments.data, context)
                 await command.write(arguments.data, close=arguments.eof)
                 return ToolOutput.of("Written.")
             case "kill":

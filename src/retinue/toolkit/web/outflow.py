@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
-from retinue.toolkit.taint import SinkQuestion, require_approval
+from retinue.core.sinks import Sink
 from retinue.tools.shell.explanation import show_compactly
+from retinue.tools.sinks import SinkQuestion, require_approval
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import unwrap_call
 
@@ -23,7 +24,6 @@ MAX_FREE_FETCHES = 20
 """How many addresses of one host a turn may fetch without a question."""
 MAX_HOSTS = 10_000
 REPEATED_WORDS = 8
-_QUOTED_CHARS = 160
 _URL_CHARACTER = re.compile(r"[\w\-.~:/?#\[\]@!$&'()*+,;=%]")
 _ENDS_SENTENCE = re.compile(r"[.,;:!?)\]'*]*(?:[\s\"<>`|]|$)")
 _WORD = re.compile(r"\w+")
@@ -53,18 +53,15 @@ class HostApprovals:
     async def require(self, tool: str, url: str, context: ToolContext) -> None:
         """Ask before a tainted request fetches an address that may carry text away; raise `ToolFailed` if refused."""
         host = host_of(url)
-        if not context.is_wary or (context.session, host) in self._approved:
+        if not context.asks_at(Sink.FETCH) or (context.session, host) in self._approved:
             return
         source = find_source(url, context.request, for_person=context.person is not None)
         if source in _FREE and count_fetches(host, context.request) <= MAX_FREE_FETCHES:
             return
         because = source.value if source not in _FREE else f"this turn fetched {MAX_FREE_FETCHES} addresses of the host"
-        quoted = next(_quotes(url if source is not UrlSource.COMPOSED else host, context.request), "")
-        explanation = (
-            f"The conversation contains untrusted text, and the address can carry text away: {because}.",
-            *([f"It comes from: {quoted}"] if quoted else []),
-        )
-        await require_approval(SinkQuestion(tool, f"Send a request to {host}", url, because, explanation), context)
+        reason = f"the address can carry text away: {because}"
+        title = f"Send a request to {host}"
+        await require_approval(SinkQuestion(Sink.FETCH, tool, title, url, reason, (url, host)), context)
         self._approved[context.session, host] = None
         while len(self._approved) > MAX_HOSTS:
             del self._approved[next(iter(self._approved))]
@@ -143,25 +140,14 @@ def _calls_by_id(request: Sequence[Message]) -> dict[str, ToolCall]:
     }
 
 
-def _quotes(text: str, request: Sequence[Message]) -> Iterator[str]:
-    """Return the passages of untrusted text that contain a text, the latest first."""
-    for message in reversed(request):
-        if not isinstance(message, AssistantMessage) and message.label.is_foreign:
-            at = message.text.find(text) if text else -1
-            if at >= 0:
-                start = max(0, at - _QUOTED_CHARS // 2)
-                yield show_compactly(message.text[start : start + _QUOTED_CHARS]).replace("\n", " ")
-
-
 async def require_if_private(tool: str, query: str, context: ToolContext) -> None:
     """Ask before a search of a tainted request repeats private text; raise `ToolFailed` if it is refused."""
-    repeated = find_private(query, context.request) if context.is_wary else ""
+    repeated = find_private(query, context.request) if context.asks_at(Sink.SEARCH) else ""
     if not repeated:
         return
-    explanation = (f"The conversation contains untrusted text, and the query repeats private text: {repeated}",)
-    because = "the query repeats private text"
+    because = f"the query repeats private text: {show_compactly(repeated)}"
     title = "Search the web for text from your files"
-    await require_approval(SinkQuestion(tool, title, query, because, explanation), context)
+    await require_approval(SinkQuestion(Sink.SEARCH, tool, title, query, because), context)
 
 
 def find_private(query: str, request: Sequence[Message]) -> str:
