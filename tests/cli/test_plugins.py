@@ -12,12 +12,12 @@ import pytest
 from tests.cli.conftest import RunCommand
 
 PLUGIN = """
-from retinue.core.extension import Lazy
+
 from retinue.plugins.hookspecs import hookimpl
 
 @hookimpl
 def retinue_register(register):
-    register.hook("turn_end", Lazy("cli_desk:told"))
+    register.hook("turn_end", "cli_desk:told")
 """
 
 
@@ -39,11 +39,15 @@ def test_without_plugins_it_says_where_to_read_on(retinue: RunCommand) -> None:
 def test_a_plugin_is_listed_described_and_switched(desk: Path, retinue: RunCommand) -> None:
     (row,) = retinue("plugins", "list", "--json").data
     assert row == {
-        "name": "cli_desk",
+        "id": "cli_desk",
+        "version": "",
+        "description": "",
         "state": "on",
-        "because": "",
+        "reason": "",
+        "source": "config",
         "from": str(desk),
-        "brings": ["hook turn_end"],
+        "registers": ["hook turn_end"],
+        "slots": [],
     }
     assert "hook turn_end" in retinue("plugins", "info", "cli_desk").out
     off = retinue("plugins", "disable", "cli_desk")
@@ -60,7 +64,7 @@ def test_a_broken_plugin_is_told_by_the_list_and_the_doctor(desk: Path, retinue:
     assert "no luck" in listed.out
     findings = retinue("doctor", "--json").data["findings"]
     (found,) = [each for each in findings if each["area"] == "plugins"]
-    assert found["what"] == "Plugin 'cli_desk' could not be loaded: no luck"
+    assert found["what"] == "Plugin 'cli_desk' could not be loaded: ValueError: no luck"
 
 
 def test_what_is_logged_does_not_stand_between_results(desk: Path, home: Path) -> None:

@@ -203,7 +203,8 @@ def test_a_read_only_home_is_a_clear_error(read_only_home: HomePaths) -> None:
 def test_a_full_disk_is_a_clear_error_and_the_old_content_stays(write: Write) -> None:
     home = write(SAMPLE)
     done = subprocess.run(
-        [sys.executable, "-m", "retinue", "config", "set", "memory.citations", "on", "--home", home.path],
+        # Without -B the limit would cut off bytecode, which later processes cannot read.
+        [sys.executable, "-B", "-m", "retinue", "config", "set", "memory.citations", "on", "--home", home.path],
         capture_output=True,
         text=True,
         # A file size limit stops the write half-way, as a full disk does, and needs no privileges.

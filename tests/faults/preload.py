@@ -8,7 +8,7 @@ import anyio
 import httpx2
 import truststore
 
-from retinue.plugins.registry import TOOL_FAMILIES
+from retinue.plugins.builtin import TOOL_FAMILIES
 from retinue.providers import http_client
 from retinue.providers.apis import anthropic
 from tests.faults import client

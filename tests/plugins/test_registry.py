@@ -10,19 +10,20 @@ import pytest
 
 from retinue.config.sections.gateway import PluginsSettings
 from retinue.plugins import discovery
-from retinue.plugins.registry import PluginRegistry, PluginState, load_registry
+from retinue.plugins.discovery import PluginPlaces
+from retinue.plugins.loading import load_registry
+from retinue.plugins.registry import PluginRegistry, PluginState
 from retinue.structs.decode import decode
 
 HEAD = """
 from pathlib import Path
-from retinue.core.extension import EngineFactory, Lazy, ProviderFactory, ToolFactory
 from retinue.plugins.hookspecs import hookimpl
 from retinue.structs.decode import decode
 
 @hookimpl
 def retinue_register(register):
 """
-TOOLS = HEAD + """    register.tools(ToolFactory("forecast", Lazy("weather_desk.tools:make_tools")))\n"""
+TOOLS = HEAD + """    register.tools("forecast", "weather_desk.tools:make_tools")\n"""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def load(*paths: Path, **settings: object) -> PluginRegistry:
-    return load_registry(decode(PluginsSettings, settings), paths)
+    return load_registry(decode(PluginsSettings, settings), PluginPlaces(paths))
 
 
 def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str = "weather-desk") -> None:
@@ -87,7 +88,7 @@ def test_without_plugins_there_is_what_comes_with_retinue(tmp_path: Path, monkey
 
 def test_files_packages_and_folders_of_them_are_plugins(tmp_path: Path) -> None:
     alone = tmp_path / "alone.py"
-    alone.write_text(HEAD + "    register.hook('turn_end', Lazy('alone:told'))\n")
+    alone.write_text(HEAD + "    register.hook('turn_end', 'alone:told')\n")
     package = tmp_path / "many" / "weather-desk"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -113,14 +114,14 @@ def test_a_plugin_gets_what_is_configured_for_it(tmp_path: Path) -> None:
     [
         ("raise ValueError('no luck')", "no luck"),
         ("x = 1", "it has no function `retinue_register`"),
-        (TOOLS + "    register.tools(ToolFactory('forecast', Lazy('a:b')))", "it registers 'forecast' twice"),
-        (TOOLS + "    register.tools(ToolFactory('files', Lazy('a:b')))", "it registers 'files', which already exists"),
+        (TOOLS + "    register.tools('forecast', 'a:b')", "it registers 'forecast' twice"),
+        (TOOLS + "    register.tools('files', 'a:b')", "it registers 'files', which already exists"),
         (TOOLS + "    raise KeyError()", "KeyError"),
     ],
 )
 def test_a_plugin_that_fails_leaves_nothing_and_the_others_load(tmp_path: Path, text: str, because: str) -> None:
     (tmp_path / "broken.py").write_text(text)
-    (tmp_path / "sound.py").write_text(HEAD + "    register.provider(ProviderFactory('mine', Lazy('a:b')))\n")
+    (tmp_path / "sound.py").write_text(HEAD + "    register.provider('mine', 'a:b')\n")
     registry = load(tmp_path)
     broken, sound = registry.plugins
     assert (broken.state, sound.state) == (PluginState.FAILED, PluginState.ON)
@@ -133,7 +134,7 @@ def test_a_plugin_that_fails_leaves_nothing_and_the_others_load(tmp_path: Path, 
 def test_of_two_with_one_name_the_configured_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "site", monkeypatch, name="desk")
     path = tmp_path / "desk.py"
-    path.write_text(HEAD + "    register.provider(ProviderFactory('mine', Lazy('a:b')))\n")
+    path.write_text(HEAD + "    register.provider('mine', 'a:b')\n")
     first, second = load(path).plugins
     assert (first.origin, first.state, second.state) == (str(path), PluginState.ON, PluginState.OFF)
     assert second.because == f"{path} has the same name and is found first"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
-from retinue.context.prompt.contributions import contribution_for
+from retinue.context.prompt.contributions import contribute_for_gpt5, contribute_for_small_models
 from retinue.context.prompt.inputs import (
     BackgroundCommand,
     ChannelFacts,
@@ -154,7 +154,7 @@ def _in_session(key: str) -> SessionInputs:
 
 
 def _with_model(info: ModelInfo) -> Scenario:
-    contribution = contribution_for(info)
+    contribution = contribute_for_gpt5(info) or contribute_for_small_models(info)
     return Scenario(
         f"A chat with {info.ref}",
         stable=replace(STABLE, contribution=contribution),

@@ -7,7 +7,7 @@ import pytest
 from retinue.context.prompt.build import SESSION as SESSION_SECTIONS
 from retinue.context.prompt.build import STABLE as STABLE_SECTIONS
 from retinue.context.prompt.build import build_system_prompt
-from retinue.context.prompt.contributions import contribution_for
+from retinue.context.prompt.contributions import contribute_for_gpt5, contribute_for_small_models
 from retinue.context.prompt.inputs import OwnerDisplay, show_owners, tag_sender
 from retinue.core.errors import ConfigError
 from retinue.core.model import ModelInfo, ModelRef
@@ -22,7 +22,7 @@ def model(provider: str, name: str, window: int = 200_000) -> ModelInfo:
     "info", [model("openai", "gpt-5"), model("openai", "gpt-5.2-codex"), model("openrouter", "openai/GPT-5-mini")]
 )
 def test_the_gpt_5_family_gets_a_contract(info: ModelInfo) -> None:
-    contribution = contribution_for(info)
+    contribution = contribute_for_gpt5(info)
     assert contribution is not None
     assert contribution.source == f"provider:{info.ref.provider}"
     assert contribution.stable_prefix.startswith("## Working Contract")
@@ -31,7 +31,7 @@ def test_the_gpt_5_family_gets_a_contract(info: ModelInfo) -> None:
 
 @pytest.mark.parametrize("info", [model("local", "qwen3-4b"), model("ollama", "x", 128_000), model("lab", "x", 16_000)])
 def test_local_and_small_models_get_a_shorter_prompt(info: ModelInfo) -> None:
-    contribution = contribution_for(info)
+    contribution = contribute_for_small_models(info)
     assert contribution is not None
     assert "documentation" in contribution.omit
     assert contribution.dynamic_suffix
@@ -41,7 +41,8 @@ def test_local_and_small_models_get_a_shorter_prompt(info: ModelInfo) -> None:
     "info", [model("anthropic", "claude-sonnet"), model("openai", "gpt-4.1"), model("x", "gpt-50")]
 )
 def test_other_models_read_the_common_text(info: ModelInfo) -> None:
-    assert contribution_for(info) is None
+    assert contribute_for_gpt5(info) is None
+    assert contribute_for_small_models(info) is None
 
 
 def test_the_prompt_of_a_small_model_is_smaller() -> None:
@@ -51,7 +52,7 @@ def test_the_prompt_of_a_small_model_is_smaller() -> None:
 
 def test_what_is_left_out_exists() -> None:
     known = {section.name for section in STABLE_SECTIONS} | {section.name for section in SESSION_SECTIONS}
-    contribution = contribution_for(model("local", "x"))
+    contribution = contribute_for_small_models(model("local", "x"))
     assert contribution is not None
     assert contribution.omit <= known
     assert not contribution.omit & {"identity", "tooling", "safety", "runtime"}

@@ -15,7 +15,6 @@ from retinue.providers.apis.openai_chat import OpenAIChat
 from retinue.providers.apis.openai_responses import OpenAIResponses
 from retinue.providers.base import Credential, Endpoint, OwnedProvider, Timeouts
 from retinue.providers.catalog import ModelCatalog
-from retinue.providers.settings import Api
 
 KEY = Credential("test:default", "sk-test-0123456789abcdefghij")
 EXEC = ToolSpec(
@@ -29,7 +28,7 @@ class Adapter:
     """An adapter under test: how to make it, and a model that it knows."""
 
     name: str
-    api: Api
+    api: str
     provider: str
     model: str
     path: str

@@ -25,7 +25,6 @@ from pathlib import Path
 
 from retinue.context.compaction import CompactionRefused, RefusalReason
 from retinue.context.engine import Assembled
-from retinue.core.extension import EngineFactory, Lazy
 from retinue.core.messages import text_of
 from retinue.plugins.hookspecs import hookimpl
 
@@ -34,7 +33,7 @@ LOG = Path({log!r})
 
 @hookimpl
 def retinue_register(register):
-    register.context_engine(EngineFactory("recorder", Lazy({module!r} + ":" + {attribute!r})))
+    register.context_engine("recorder", {module!r} + ":" + {attribute!r})
 
 
 class Recorder:

@@ -34,6 +34,7 @@ from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.settings import FetchSettings, SearchSettings, ToolsSettings
+from retinue.toolkit.web.search_engines import SEARXNG
 from retinue.toolkit.web.tools import fetch_tool, search_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.security.forgeries import forge, reads_as_marker
@@ -68,7 +69,7 @@ class Scene:
         found = {"title": "t", "url": "https://e.example", "content": "c", **hit}
         self.web.on("/search", json.dumps({"results": [found]}), kind="application/json")
         settings = SearchSettings(provider="searxng", base_url=self.web.url)
-        return await self.use(search_tool(settings, SystemClock(), random_id, Secrets({})), query="q")
+        return await self.use(search_tool(settings, SystemClock(), random_id, Secrets({}), lambda: SEARXNG), query="q")
 
 
 Enter = Callable[[Scene, str], Awaitable[str]]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -16,16 +17,19 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
+from retinue.config.sections.gateway import PluginsSettings
+from retinue.core.extension import ExtensionPoint
 from retinue.core.labels import Label
+from retinue.plugins.loading import load_registry
 from retinue.security.network import Policy
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
 from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.settings import FetchSettings, SearchProvider, SearchSettings, ToolsSettings
+from retinue.toolkit.settings import FetchSettings, SearchSettings, ToolsSettings
 from retinue.toolkit.web import tools as web_tools
 from retinue.toolkit.web.page_text import _Reader, parse_page, read_page
-from retinue.toolkit.web.tools import fetch_tool, search_tool
+from retinue.toolkit.web.tools import fetch_tool, load_engine, search_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import SteppedClock, call, failure, text_of
 from tests.webserver import Request, WebServer, web_server
@@ -246,7 +250,7 @@ RESULTS = [
     {"title": "Second", "url": "https://two.example/", "description": "two", "content": "two"},
     {"title": "Third", "url": "https://three.example/"},
 ]
-ANSWERS: dict[SearchProvider, str] = {
+ANSWERS: dict[str, str] = {
     "brave": json.dumps({"web": {"results": RESULTS}}),
     "tavily": json.dumps({"results": RESULTS}),
     "searxng": json.dumps({"results": RESULTS}),
@@ -258,16 +262,17 @@ ANSWERS: dict[SearchProvider, str] = {
 }
 
 
-def search_at(
-    web: WebServer, provider: SearchProvider, clock: SteppedClock, new_id: Callable[[], str], **more: Any
-) -> Tool[Any]:
+ENGINES = load_registry(PluginsSettings(enabled=False)).extensions[ExtensionPoint.SEARCH_ENGINES]
+
+
+def search_at(web: WebServer, provider: str, clock: SteppedClock, new_id: Callable[[], str], **more: Any) -> Tool[Any]:
     settings = SearchSettings(provider=provider, base_url=f"{web.url}/s", timeout_seconds=20, **more)
-    return search_tool(settings, clock, new_id, Secrets({"KEY": "fr0m env"}))
+    return search_tool(settings, clock, new_id, Secrets({"KEY": "fr0m env"}), partial(load_engine, provider, ENGINES))
 
 
 @pytest.mark.parametrize("provider", ["brave", "tavily", "searxng", "duckduckgo"])
 async def test_every_engine_gives_wrapped_results(
-    context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str], provider: SearchProvider
+    context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str], provider: str
 ) -> None:
     for path in ("/s", "/s/", "/s/search"):
         web.on(path, ANSWERS[provider], kind="application/json")
@@ -344,9 +349,10 @@ async def test_a_failing_engine_is_reported(
 
 @pytest.mark.parametrize(("provider", "key"), [("brave", "apiKey"), ("tavily", "apiKey"), ("searxng", "baseUrl")])
 async def test_a_missing_setting_is_named(
-    context: ToolContext, clock: SteppedClock, new_id: Callable[[], str], provider: SearchProvider, key: str
+    context: ToolContext, clock: SteppedClock, new_id: Callable[[], str], provider: str, key: str
 ) -> None:
-    search = search_tool(SearchSettings(provider=provider), clock, new_id, Secrets({}))
+    find_engine = partial(load_engine, provider, ENGINES)
+    search = search_tool(SearchSettings(provider=provider), clock, new_id, Secrets({}), find_engine)
     assert f"tools.web.search.{key}" in await failure(search, context, query="x")
 
 

@@ -93,10 +93,12 @@ def validate(invocation: Invocation) -> int:
 
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.names import find_unknown_names
+    from retinue.runtime.inspect.plugins import find_config_faults
 
     loaded = _read(invocation)
     if loaded.source == "file":
-        loaded = replace(loaded, problems=(*loaded.problems, *find_unknown_names(load_home(invocation.home))))
+        home = load_home(invocation.home)
+        loaded = replace(loaded, problems=(*loaded.problems, *find_unknown_names(home), *find_config_faults(home)))
     invocation.show(
         {
             "file": str(loaded.home.config_file),

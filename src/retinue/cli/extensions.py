@@ -140,11 +140,11 @@ def plugins() -> None:
 @pass_invocation
 def list_plugins(invocation: Invocation) -> int:
     """List the plugins found; exit code 1 if an enabled one cannot be loaded."""
-    registry = invocation.load_home().registry
+    registry = _probe_plugins(invocation)
     rows = [(known.name, known.state, known.origin, known.because) for known in registry.plugins]
     none = "No plugins are installed. See docs/plugins.md for how to write one."
     invocation.show(
-        [_describe_plugin(known) for known in registry.plugins],
+        [_describe_plugin(registry, known) for known in registry.plugins],
         lambda: table(rows, header=("plugin", "state", "from", "")) if rows else none,
     )
     return 1 if registry.problems else 0
@@ -157,7 +157,8 @@ def show_plugin(invocation: Invocation, name: str) -> None:
     """Show one plugin: its origin, state and what it registers."""
     from retinue.cli.terminal import format_value, label
 
-    details = _describe_plugin(_find_plugin(invocation.load_home().registry, name))
+    registry = _probe_plugins(invocation)
+    details = _describe_plugin(registry, _find_plugin(registry, name))
     invocation.show(
         details, lambda: table([(label(key), format_value(value)) for key, value in details.items() if value])
     )
@@ -183,12 +184,21 @@ def _switch_plugin(invocation: Invocation, name: str, *, on: bool) -> None:
     """Record the setting and report the plugin's state, which another key may override."""
     from retinue.config.edit import set_value
 
-    found = _find_plugin(invocation.load_home().registry, name)
+    found = _find_plugin(_probe_plugins(invocation), name)
     key = f"plugins.entries[{json.dumps(found.name)}].enabled"
     edited = set_value(invocation.home, key, json.dumps(on), os.environ)
-    after = _find_plugin(invocation.load_home().registry, name)
+    after = _find_plugin(_probe_plugins(invocation), name)
     text = f"{name} is {after.state}" + (f": {after.because}." if after.because else ".")
     invocation.show({"name": name, "enabled": on, "changed": edited.changed, "state": after.state}, text)
+
+
+def _probe_plugins(invocation: Invocation) -> PluginRegistry:
+    """Return the registry of the home after making all tools, so that it shows what fails only then."""
+    from retinue.runtime.inspect.explain import every_tool
+
+    home = invocation.load_home()
+    every_tool(home)
+    return home.registry
 
 
 def _find_plugin(registry: PluginRegistry, name: str) -> PluginFacts:
@@ -201,11 +211,16 @@ def _find_plugin(registry: PluginRegistry, name: str) -> PluginFacts:
     raise UsageError(f"There is no plugin '{name}'. Plugins: {names}.")
 
 
-def _describe_plugin(known: PluginFacts) -> dict[str, Any]:
+def _describe_plugin(registry: PluginRegistry, known: PluginFacts) -> dict[str, Any]:
+    manifest = known.manifest
     return {
-        "name": known.name,
+        "id": known.name,
+        "version": manifest.version if manifest else "",
+        "description": manifest.description if manifest else "",
         "state": str(known.state),
-        "because": known.because,
+        "reason": known.because,
+        "source": str(known.source),
         "from": known.origin,
-        "brings": list(known.brings),
+        "registers": list(known.brings),
+        "slots": sorted(registry.claimed_slots(known.name)),
     }

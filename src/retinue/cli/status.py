@@ -51,6 +51,7 @@ def describe_home(home: Home) -> dict[str, Any]:
 
     from retinue.audit.summary import STATE, count_approvals, count_messages, list_reports, next_jobs
     from retinue.automation.clock_jumps import recent_jumps
+    from retinue.runtime.inspect.plugins import list_slots
     from retinue.storage.process_locks import find_instance
 
     paths, loaded = home.paths, home.loaded
@@ -63,6 +64,10 @@ def describe_home(home: Home) -> dict[str, Any]:
         "config": {"source": loaded.source, "errors": len(loaded.errors), "warnings": len(loaded.warnings)},
         "gateway": _describe_gateway(instance, answer, home.config.gateway),
         "agents": [anyio.run(_describe_agent, home, agent) for agent in home.config.agents.ids],
+        "slots": {
+            facts.slot: {"servedBy": facts.served_by, "wanted": facts.wanted, "reason": facts.reason}
+            for facts in list_slots(home)
+        },
         "waitingMessages": count_messages(paths),
         "pendingApprovals": count_approvals(paths, home.clock.now()),
         "nextJobs": [

@@ -1,13 +1,44 @@
-"""What a plugin can register, as values; nothing is imported before it is used."""
+"""What a plugin can provide, as values; nothing is imported before it is used."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
+
+
+class ExtensionPoint(StrEnum):
+    """The places where a plugin can extend Retinue, by their names in a manifest."""
+
+    TOOLS = "tools"
+    PROVIDERS = "providers"
+    EMBEDDINGS = "embeddings"
+    CHANNELS = "channels"
+    COMMANDS = "commands"
+    CLI = "cli"
+    HTTP = "http"
+    METHODS = "gateway"
+    SERVICES = "services"
+    SKILLS = "skills"
+    HOOKS = "hooks"
+    MEMORY = "memory"
+    SANDBOX = "sandbox"
+    CONTEXT_ENGINES = "contextEngines"
+    SEARCH_ENGINES = "webSearch"
+    PROMPT = "prompt"
+    LIFECYCLE = "lifecycle"
+
+
+class Slot(StrEnum):
+    """Roles that one plugin at a time can have; the built-in implementation has them otherwise."""
+
+    MEMORY = "memory"
+    SANDBOX = "sandbox"
+    BROWSER = "browser"
+    CONTEXT_ENGINE = "contextEngine"
 
 
 class Lazy(Struct, frozen=True):
@@ -20,21 +51,14 @@ class Lazy(Struct, frozen=True):
         return getattr(importlib.import_module(module), attribute)
 
 
-class ToolFactory(Struct, frozen=True):
-    """A family of tools: `make` takes a `ToolParts` and returns the tools.
+class Extension(Struct, frozen=True):
+    """Something that a plugin provides under a name, for example a family of tools.
 
-    `plugin` is set when it is registered; it is empty for built-in tools.
+    `make` is the function or object of the plugin; the extension point defines what it takes and returns.
     """
 
-    family: str
-    make: Lazy
-    plugin: str = ""
-
-
-class ProviderFactory(Struct, frozen=True):
-    """A model API: `make` takes an endpoint and returns its provider."""
-
-    api: str
+    name: str
+    plugin: str
     make: Lazy
 
 
@@ -47,11 +71,21 @@ class HookSpec(Struct, frozen=True):
     priority: int = 0
 
 
-class EngineFactory(Struct, frozen=True):
-    """A context engine: `make` takes no arguments and returns it."""
+class CommandExtension(Extension, frozen=True, kw_only=True):
+    """A slash command or a command of the command line."""
 
-    id: str
-    make: Lazy
+    summary: str
+    usage: str = ""
+    owner_only: bool = False
+    """For slash commands: whether only the owner may use it."""
+
+
+class RouteExtension(Extension, frozen=True, kw_only=True):
+    """An HTTP route below `/plugins/<plugin>/`, or a gateway method; `scope` is required of the caller."""
+
+    scope: str
+    verbs: tuple[str, ...] = ("GET",)
+    """HTTP methods; a gateway method has none."""
 
 
 class SkillRoot(Struct, frozen=True):
@@ -59,22 +93,3 @@ class SkillRoot(Struct, frozen=True):
 
     path: Path
     plugin: str
-
-
-class Registrar(Protocol):
-    """Registers what a plugin provides. Registering a name twice is an error."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The plugin's settings, `plugins.entries.<name>.config`, unchanged."""
-        ...
-
-    def tools(self, factory: ToolFactory) -> None: ...
-
-    def provider(self, factory: ProviderFactory) -> None: ...
-
-    def skills(self, path: Path) -> None: ...
-
-    def hook(self, name: str, handler: Lazy, *, priority: int = 0) -> None: ...
-
-    def context_engine(self, factory: EngineFactory) -> None: ...

@@ -1,55 +1,172 @@
-"""Discovery of plugins: installed packages, and files and folders named in the configuration."""
+"""Discovery of plugins: paths of the configuration, workspaces, the home, installed packages, and the built-in ones."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from retinue.core.errors import RetinueError
 from retinue.plugins.hookspecs import NAME
+from retinue.plugins.manifest import PluginError, PluginManifest, find_manifest, read_manifest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _REGISTER_FUNCTION = "retinue_register"
+INSTALL_RECORD = "install.json"
 
 
-class PluginError(RetinueError):
-    """A plugin cannot be used; the message completes a sentence that starts with its name."""
+class PluginSource(StrEnum):
+    """Where a plugin was found; of two plugins with one name, the one with the earlier source is used."""
+
+    CONFIG = "config"
+    WORKSPACE = "workspace"
+    HOME = "home"
+    INSTALLED = "installed"
+    BUILT_IN = "built-in"
 
 
 class PluginCandidate(Struct, frozen=True):
-    """A plugin that was found. `load` imports it and returns the object with its hooks."""
+    """A plugin that was found; `problem` says why it cannot be used.
 
-    name: str
-    origin: str
-    load: Callable[[], object]
-
-
-def find_plugins(paths: Iterable[Path]) -> Iterator[PluginCandidate]:
-    """Yield all plugins: those of `paths` in order, then the installed ones by name.
-
-    A path is a file, a package, or a folder of files and packages.
+    `load` imports it and returns the object with its hooks. It is None if the manifest declares everything.
     """
-    for path in paths:
-        candidates = [path]
-        if path.is_dir() and not _is_package(path):
-            children = sorted(path.iterdir())
-            candidates = [each for each in children if _is_package(each) or (each.suffix == ".py" and each.is_file())]
-        for candidate in candidates:
-            yield PluginCandidate(candidate.stem, str(candidate), partial(_load_at, candidate))
-    for entry in _installed():
-        origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-        yield PluginCandidate(entry.name, origin, entry.load)
+
+    manifest: PluginManifest
+    source: PluginSource
+    origin: str
+    load: Callable[[], object] | None = None
+    folder: Path | None = None
+    """The folder that its modules must be in; None for installed packages."""
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.manifest.id
+
+
+class PluginPlaces(Struct, frozen=True):
+    """The folders and files in which plugins are looked for."""
+
+    configured: tuple[Path, ...] = ()
+    workspaces: tuple[Path, ...] = ()
+    home: Path | None = None
+
+
+class InstallRecord(Struct, frozen=True, rename="camel"):
+    """How a plugin was installed into the home; stored next to it."""
+
+    requested: str
+    version: str
+    manifest: str
+    """The path of the manifest in the plugin's folder."""
+    library: str = "lib"
+    """The folder with its packages."""
+
+
+def find_plugins(places: PluginPlaces) -> Iterator[PluginCandidate]:
+    """Yield all plugins, those with precedence first: configured paths, workspaces, the home, installed packages.
+
+    A configured path is a file, a package, or a folder of files and packages.
+    """
+    for path in places.configured:
+        for candidate in _expand(path):
+            yield _find_at(candidate, PluginSource.CONFIG)
+    for workspace in places.workspaces:
+        yield from (_find_at(path, PluginSource.WORKSPACE) for path in _children(workspace))
+    if places.home is not None:
+        yield from (_find_at(path, PluginSource.HOME) for path in _children(places.home))
+    yield from map(_describe_installed, _installed())
+
+
+def _expand(path: Path) -> list[Path]:
+    if not path.is_dir() or _is_package(path) or find_manifest(path):
+        return [path]
+    children = sorted(path.iterdir())
+    return [
+        each
+        for each in children
+        if _is_package(each) or find_manifest(each) or (each.suffix == ".py" and each.is_file())
+    ]
+
+
+def _children(folder: Path) -> list[Path]:
+    """Return the folders of plugins in a folder that belongs to Retinue; hidden ones are not plugins."""
+    try:
+        found = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [Path(entry.path) for entry in found if entry.is_dir() and not entry.name.startswith(".")]
+
+
+def _find_at(path: Path, source: PluginSource) -> PluginCandidate:
+    """Describe the plugin at a path from its manifest, or from its name if it has none."""
+    derived = PluginManifest(path.stem.lower())
+    try:
+        folder, manifest = _locate_manifest(path)
+        if manifest is not None:
+            described = read_manifest(manifest)
+            base = folder.parent if _is_package(folder) else folder
+            load = partial(_load_entry, base, described.entry) if described.entry else None
+            return PluginCandidate(described, source, str(path), load, base)
+        if source is not PluginSource.CONFIG:
+            raise PluginError("it has no manifest; add retinue.plugin.json")
+    except PluginError as error:
+        return PluginCandidate(derived, source, str(path), problem=str(error))
+    return PluginCandidate(derived, source, str(path), partial(_load_at, path))
+
+
+def _locate_manifest(path: Path) -> tuple[Path, Path | None]:
+    """Return the folder that the modules of a plugin are in, and its manifest."""
+    if not path.is_dir():
+        return path.parent, None
+    record = path / INSTALL_RECORD
+    if not record.is_file():
+        return path, find_manifest(path)
+    try:
+        installed = msgspec.json.decode(record.read_bytes(), type=InstallRecord)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise PluginError(f"its record {record} cannot be read: {error}; install it again") from None
+    return path / installed.library, path / installed.manifest
+
+
+def _describe_installed(entry: EntryPoint) -> PluginCandidate:
+    origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+    version = entry.dist.version if entry.dist is not None else ""
+    derived = PluginManifest(entry.name, version)
+    try:
+        manifest = _find_packaged_manifest(entry.value)
+        if manifest is None:
+            return PluginCandidate(derived, PluginSource.INSTALLED, origin, entry.load)
+        described = msgspec.structs.replace(read_manifest(manifest), id=entry.name)
+    except PluginError as error:
+        return PluginCandidate(derived, PluginSource.INSTALLED, origin, problem=str(error))
+    described = msgspec.structs.replace(described, version=described.version or version)
+    has_targets = all(each.target for _, _, each in described.declared)
+    load = None if has_targets and not described.entry else entry.load
+    return PluginCandidate(described, PluginSource.INSTALLED, origin, load)
+
+
+def _find_packaged_manifest(target: str) -> Path | None:
+    """Return the manifest in the package of an entry point, without importing the package."""
+    package = target.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    places = spec.submodule_search_locations if spec is not None else None
+    return find_manifest(Path(next(iter(places)))) if places else None
 
 
 @cache
@@ -86,6 +203,30 @@ def _declares_plugins(declaration: Path) -> bool:
 
 def _is_package(path: Path) -> bool:
     return (path / "__init__.py").is_file()
+
+
+def make_importable(folder: Path, targets: Iterable[str]) -> None:
+    """Let the modules in a plugin's folder be imported; raise `PluginError` if another module has such a name.
+
+    The folder comes last in the search path, so that a plugin cannot replace modules of others.
+    """
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    for package in sorted({target.partition(":")[0].partition(".")[0] for target in targets}):
+        known = sys.modules.get(package)
+        spec = known.__spec__ if known is not None else importlib.util.find_spec(package)
+        if spec is None:
+            raise PluginError(f"there is no module '{package}' in {folder}")
+        places = [spec.origin or "", *(spec.submodule_search_locations or ())]
+        if not any(Path(place).is_relative_to(folder) for place in places if place):
+            raise PluginError(f"another module is already called '{package}'; rename it in {folder}")
+
+
+def _load_entry(folder: Path, entry: str) -> object:
+    module, _, attribute = entry.partition(":")
+    make_importable(folder, [module])
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
 
 
 def _load_at(path: Path) -> object:

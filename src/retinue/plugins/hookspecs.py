@@ -1,18 +1,116 @@
-"""The pluggy hook specification: what a plugin can implement.
+"""All extension points: what a plugin can register, and the hook in which it does.
 
-A plugin is a Python package with an entry point in the group `retinue`; the object it names implements these hooks.
+Each method of `Registrar` takes a name and a target, `package.module:attribute`. The attribute is imported when it is
+used for the first time. A plugin may list the same things in its manifest instead; then nothing of it is imported at
+start.
 """
 
 from __future__ import annotations
 
-import pluggy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
-from retinue.core.extension import Registrar
+import pluggy
 
 NAME = "retinue"
 
+HOOK_NAMES = (
+    "agent:bootstrap",
+    "before_model_resolve",
+    "before_prompt_build",
+    "before_tool_call",
+    "after_tool_call",
+    "command",
+    "message_received",
+    "message_sending",
+    "before_compaction",
+    "after_compaction",
+    "session_start",
+    "session_end",
+    "turn_end",
+)
+"""The lifecycle hooks that a plugin can subscribe to; docs/plugins.md has the event of each."""
+
 hookspec = pluggy.HookspecMarker(NAME)
 hookimpl = pluggy.HookimplMarker(NAME)
+
+
+class Registrar(Protocol):
+    """Registers what a plugin provides. Registering a name twice is an error."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The plugin's settings: the defaults of its manifest, replaced by `plugins.entries.<name>.config`."""
+        ...
+
+    def tools(self, family: str, make: str) -> None:
+        """Add tools: `make` takes a `ToolParts` (`retinue.toolkit.parts`) and returns a tuple of `Tool`."""
+        ...
+
+    def provider(self, api: str, make: str) -> None:
+        """Add a model API for `models.providers.*.api`: `make` takes an `Endpoint` and returns the provider."""
+        ...
+
+    def embeddings(self, provider: str, make: str) -> None:
+        """Add an embedding provider: `make` takes an `EmbeddingEndpoint` and returns an `Embedder`."""
+        ...
+
+    def channel(self, channel: str, make: str) -> None:
+        """Add a chat service: `make` takes a `ChannelParts` and returns a `Channel`."""
+        ...
+
+    def command(self, name: str, run: str, *, summary: str, usage: str = "", owner_only: bool = False) -> None:
+        """Add a slash command: `run` is an async function of a `CommandCall` that returns the answer's text."""
+        ...
+
+    def cli(self, name: str, command: str, *, summary: str) -> None:
+        """Add a command of the command line: `command` is a click command."""
+        ...
+
+    def route(self, path: str, handle: str, *, scope: str, verbs: Sequence[str] = ("GET",)) -> None:
+        """Add an HTTP route, `/plugins/<plugin>/<path>`: `handle` is an async function of starlette's `Request`."""
+        ...
+
+    def method(self, name: str, call: str, *, scope: str) -> None:
+        """Add a gateway method, `<plugin>.<name>`: `call` is an async function of the parameters, a mapping."""
+        ...
+
+    def service(self, name: str, run: str) -> None:
+        """Add a background service of the gateway: `run` is an async function that runs until it is cancelled."""
+        ...
+
+    def skills(self, path: Path) -> None:
+        """Add a folder of skills."""
+        ...
+
+    def hook(self, name: str, handler: str, *, priority: int = 0) -> None:
+        """Subscribe to a lifecycle hook: `handler` is an async function of the event."""
+        ...
+
+    def memory(self, name: str, make: str) -> None:
+        """Add a memory backend for the slot `memory`: `make` takes a `MemoryParts` and returns a `Memory`."""
+        ...
+
+    def sandbox(self, name: str, make: str) -> None:
+        """Add a sandbox backend for the slot `sandbox`: `make` takes no arguments and returns a `SandboxBackend`."""
+        ...
+
+    def context_engine(self, name: str, make: str) -> None:
+        """Add a context engine for its slot: `make` takes no arguments and returns a `ContextEngine`."""
+        ...
+
+    def search_engine(self, name: str, engine: str) -> None:
+        """Add a web search engine for `tools.web.search.provider`: `engine` is a `SearchEngine`."""
+        ...
+
+    def prompt(self, name: str, contribute: str) -> None:
+        """Add prompt text for a model: `contribute` takes a `ModelInfo` and returns a `Contribution` or None."""
+        ...
+
+    def lifecycle(self, *, init: str | None = None, shutdown: str | None = None) -> None:
+        """Run an async function without arguments when a runtime opens or closes."""
+        ...
 
 
 class Hooks:
@@ -20,7 +118,4 @@ class Hooks:
 
     @hookspec
     def retinue_register(self, register: Registrar) -> None:
-        """Register tools, providers, skills, hooks and context engines.
-
-        Runs once, at start; import nothing heavy here.
-        """
+        """Register what the plugin provides. Runs once, at start; import nothing heavy here."""

@@ -1,50 +1,33 @@
-"""The registry of what plugins provide, the built-in plugin included, and the state of each plugin."""
+"""The registry of what plugins provide, the built-in ones included, and the state of each plugin."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pluggy
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.config.sections.gateway import PluginEntry, PluginsSettings
-from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, Registrar, SkillRoot, ToolFactory
-from retinue.plugins.discovery import PluginCandidate, PluginError, find_plugins
-from retinue.plugins.hookspecs import NAME, Hooks
-from retinue.providers.registry import ADAPTERS
+from retinue.core.extension import (
+    CommandExtension,
+    Extension,
+    ExtensionPoint,
+    HookSpec,
+    Lazy,
+    RouteExtension,
+    SkillRoot,
+    Slot,
+)
+from retinue.plugins.discovery import PluginSource
+from retinue.plugins.hookspecs import HOOK_NAMES
+from retinue.plugins.manifest import PluginError, PluginManifest, ToolMetadata
+from retinue.wire.protocol import Scope
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-TOOL_FAMILIES = {
-    "files": "retinue.toolkit.files.read_write:make_tools",
-    "patch": "retinue.toolkit.files.patch:make_tools",
-    "lookup": "retinue.toolkit.files.search:make_tools",
-    "shell": "retinue.toolkit.processes.tools:make_exec_tool",
-    "process": "retinue.toolkit.processes.tools:make_process_tool",
-    "web": "retinue.toolkit.web.tools:make_tools",
-    "memory": "retinue.toolkit.memory:make_tools",
-    "status": "retinue.toolkit.sessions:make_status_tool",
-    "sessions": "retinue.toolkit.sessions:make_tools",
-    "cron": "retinue.toolkit.cron:make_tools",
-    "message": "retinue.toolkit.message:make_tools",
-    "owner": "retinue.toolkit.owner:make_tools",
-    "gateway": "retinue.toolkit.gateway:make_tools",
-    "plan": "retinue.toolkit.sessions:make_plan_tool",
-    "image": "retinue.toolkit.files.read_write:make_image_tool",
-}
-"""The built-in tools by family, in the order in which the prompt lists them."""
-
-
-BUILT_IN = ""
-"""The name of the plugin with everything that is built in; no other plugin can have it."""
 
 
 class DuplicateRegistration(PluginError):
@@ -68,44 +51,83 @@ class PluginFacts(Struct, frozen=True):
     because: str = ""
     brings: tuple[str, ...] = ()
     """What it registered, as text."""
+    manifest: PluginManifest | None = None
+    source: PluginSource = PluginSource.INSTALLED
 
 
 class PluginRegistry(Struct):
-    """Everything that plugins registered, by name."""
+    """Everything that plugins registered, by extension point and name."""
 
-    tools: dict[str, ToolFactory] = field(default_factory=dict)
-    providers: dict[str, ProviderFactory] = field(default_factory=dict)
+    extensions: dict[ExtensionPoint, dict[str, Extension]] = field(
+        default_factory=lambda: {point: {} for point in ExtensionPoint}
+    )
     skill_roots: list[SkillRoot] = field(default_factory=list)
     hooks: list[HookSpec] = field(default_factory=list)
-    engines: dict[str, EngineFactory] = field(default_factory=dict)
     plugins: list[PluginFacts] = field(default_factory=list)
-    """Every plugin that was found, in the order of loading."""
+    """Every plugin that was found, in the order of loading; the built-in ones are not listed."""
+
+    @property
+    def tools(self) -> dict[str, Extension]:
+        return self.extensions[ExtensionPoint.TOOLS]
+
+    @property
+    def providers(self) -> dict[str, Extension]:
+        return self.extensions[ExtensionPoint.PROVIDERS]
+
+    @property
+    def engines(self) -> dict[str, Extension]:
+        return self.extensions[ExtensionPoint.CONTEXT_ENGINES]
 
     def add_all(self, added: PluginRegistry) -> None:
         """Add everything that one plugin registered, or nothing if a name is taken."""
-        for mine, theirs in (
-            (self.tools, added.tools),
-            (self.providers, added.providers),
-            (self.engines, added.engines),
-        ):
-            for name in theirs:
-                if name in mine:
-                    raise DuplicateRegistration(f"it registers '{name}', which already exists")
-        self.tools |= added.tools
-        self.providers |= added.providers
-        self.engines |= added.engines
+        for point, named in added.extensions.items():
+            for name in named.keys() & self.extensions[point].keys():
+                raise DuplicateRegistration(f"it registers '{name}', which already exists")
+        for point, named in added.extensions.items():
+            self.extensions[point] |= named
         self.skill_roots += added.skill_roots
         self.hooks += added.hooks
 
     def list_names(self) -> tuple[str, ...]:
         """Return everything that is registered, as text."""
         return (
-            *(f"tools {family}" for family in self.tools),
-            *(f"provider {api}" for api in self.providers),
+            *(f"{point} {name}" for point, named in self.extensions.items() for name in named),
             *(f"skills {root.path}" for root in self.skill_roots),
             *(f"hook {spec.hook}" for spec in self.hooks),
-            *(f"context engine {engine}" for engine in self.engines),
         )
+
+    def switch_off(self, plugin: str, because: str) -> None:
+        """Remove everything that a plugin registered, since it failed, and record the reason."""
+        log.warning("the plugin '%s' was switched off: %s", plugin, because)
+        for named in self.extensions.values():
+            for name in [name for name, extension in named.items() if extension.plugin == plugin]:
+                del named[name]
+        self.skill_roots[:] = [root for root in self.skill_roots if root.plugin != plugin]
+        self.hooks[:] = [spec for spec in self.hooks if spec.plugin != plugin]
+        for index, known in enumerate(self.plugins):
+            if known.name == plugin and known.state is PluginState.ON:
+                self.plugins[index] = replace(known, state=PluginState.FAILED, because=because, brings=())
+
+    def metadata_of(self, plugin: str, tool: str) -> ToolMetadata:
+        """Return what a plugin's manifest says about one of its tools; unknown effects count as effects."""
+        for known in self.plugins:
+            if known.name == plugin and known.manifest is not None:
+                return known.manifest.tools.get(tool) or ToolMetadata()
+        return ToolMetadata()
+
+    def claimed_slots(self, plugin: str) -> frozenset[Slot]:
+        """Return the slots that a plugin has something for."""
+        points = {
+            ExtensionPoint.MEMORY: Slot.MEMORY,
+            ExtensionPoint.SANDBOX: Slot.SANDBOX,
+            ExtensionPoint.CONTEXT_ENGINES: Slot.CONTEXT_ENGINE,
+        }
+        found = {slot for point, slot in points.items() if self._has(point, plugin)}
+        manifest = next((known.manifest for known in self.plugins if known.name == plugin), None)
+        return frozenset(found | (manifest.slots if manifest is not None else frozenset()))
+
+    def _has(self, point: ExtensionPoint, plugin: str) -> bool:
+        return any(extension.plugin == plugin for extension in self.extensions[point].values())
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -114,87 +136,136 @@ class PluginRegistry(Struct):
         return tuple(f"Plugin '{plugin.name}' could not be loaded: {plugin.because}" for plugin in failed)
 
 
-class _PluginRegistrar(Struct, frozen=True):
-    """The registrar of one plugin: what it registers is marked with the plugin's name."""
+class PluginRegistrar:
+    """The registrar of one plugin: what it registers is marked with its name, and checked against its manifest."""
 
-    registry: PluginRegistry
-    plugin: str
-    config: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(
+        self,
+        registry: PluginRegistry,
+        manifest: PluginManifest,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config: Mapping[str, Any] = config or {}
+        self._registry = registry
+        self._manifest = manifest
 
-    def tools(self, factory: ToolFactory) -> None:
-        self._add(self.registry.tools, factory.family, replace(factory, plugin=self.plugin))
+    def register_declared(self) -> None:
+        """Register what the manifest declares with a target."""
+        for point, name, declared in self._manifest.declared:
+            if not declared.target:
+                continue
+            if point is ExtensionPoint.HOOKS:
+                self.hook(name, declared.target, priority=declared.priority)
+            elif point in (ExtensionPoint.COMMANDS, ExtensionPoint.CLI):
+                extension = CommandExtension(
+                    name,
+                    self._manifest.id,
+                    Lazy(declared.target),
+                    summary=declared.summary,
+                    usage=declared.usage,
+                    owner_only=declared.owner_only,
+                )
+                self._add(point, extension)
+            elif point in (ExtensionPoint.HTTP, ExtensionPoint.METHODS):
+                self._add_route(point, name, declared.target, declared.scope, declared.verbs)
+            else:
+                self._add(point, self._extension(name, declared.target))
+        self._registry.skill_roots += [SkillRoot(path, self._manifest.id) for path in self._manifest.skills]
 
-    def provider(self, factory: ProviderFactory) -> None:
-        self._add(self.registry.providers, factory.api, factory)
+    def tools(self, family: str, make: str) -> None:
+        self._add(ExtensionPoint.TOOLS, self._extension(family, make))
+
+    def provider(self, api: str, make: str) -> None:
+        self._add(ExtensionPoint.PROVIDERS, self._extension(api, make))
+
+    def embeddings(self, provider: str, make: str) -> None:
+        self._add(ExtensionPoint.EMBEDDINGS, self._extension(provider, make))
+
+    def channel(self, channel: str, make: str) -> None:
+        self._add(ExtensionPoint.CHANNELS, self._extension(channel, make))
+
+    def command(self, name: str, run: str, *, summary: str, usage: str = "", owner_only: bool = False) -> None:
+        extension = CommandExtension(
+            name, self._manifest.id, Lazy(run), summary=summary, usage=usage, owner_only=owner_only
+        )
+        self._add(ExtensionPoint.COMMANDS, extension)
+
+    def cli(self, name: str, command: str, *, summary: str) -> None:
+        self._add(ExtensionPoint.CLI, CommandExtension(name, self._manifest.id, Lazy(command), summary=summary))
+
+    def route(self, path: str, handle: str, *, scope: str, verbs: Sequence[str] = ("GET",)) -> None:
+        self._add_route(ExtensionPoint.HTTP, path, handle, scope, tuple(verbs))
+
+    def method(self, name: str, call: str, *, scope: str) -> None:
+        self._add_route(ExtensionPoint.METHODS, name, call, scope, ())
+
+    def service(self, name: str, run: str) -> None:
+        self._add(ExtensionPoint.SERVICES, self._extension(name, run))
 
     def skills(self, path: Path) -> None:
-        self.registry.skill_roots.append(SkillRoot(path, self.plugin))
+        self._require(ExtensionPoint.SKILLS, str(path))
+        self._registry.skill_roots.append(SkillRoot(path, self._manifest.id))
 
-    def hook(self, name: str, handler: Lazy, *, priority: int = 0) -> None:
-        self.registry.hooks.append(HookSpec(name, self.plugin, handler, priority))
+    def hook(self, name: str, handler: str, *, priority: int = 0) -> None:
+        self._require(ExtensionPoint.HOOKS, name)
+        if name not in HOOK_NAMES:
+            near = get_close_matches(name, HOOK_NAMES, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"hooks: {', '.join(HOOK_NAMES)}"
+            raise PluginError(f"there is no hook '{name}'; {hint}")
+        self._registry.hooks.append(HookSpec(name, self._manifest.id, Lazy(handler), priority))
 
-    def context_engine(self, factory: EngineFactory) -> None:
-        self._add(self.registry.engines, factory.id, factory)
+    def memory(self, name: str, make: str) -> None:
+        self._add(ExtensionPoint.MEMORY, self._extension(name, make))
 
-    def _add(self, table: dict[str, T], name: str, value: T) -> None:
-        if name in table:
-            raise DuplicateRegistration(f"it registers '{name}' twice")
-        table[name] = value
+    def sandbox(self, name: str, make: str) -> None:
+        self._add(ExtensionPoint.SANDBOX, self._extension(name, make))
+
+    def context_engine(self, name: str, make: str) -> None:
+        self._add(ExtensionPoint.CONTEXT_ENGINES, self._extension(name, make))
+
+    def search_engine(self, name: str, engine: str) -> None:
+        self._add(ExtensionPoint.SEARCH_ENGINES, self._extension(name, engine))
+
+    def prompt(self, name: str, contribute: str) -> None:
+        self._add(ExtensionPoint.PROMPT, self._extension(name, contribute))
+
+    def lifecycle(self, *, init: str | None = None, shutdown: str | None = None) -> None:
+        for name, target in (("init", init), ("shutdown", shutdown)):
+            if target is not None:
+                self._add(ExtensionPoint.LIFECYCLE, self._extension(f"{self._manifest.id}.{name}", target))
+
+    def _extension(self, name: str, target: str) -> Extension:
+        return Extension(name, self._manifest.id, Lazy(target))
+
+    def _add_route(self, point: ExtensionPoint, name: str, target: str, scope: str, verbs: tuple[str, ...]) -> None:
+        if scope not in tuple(Scope):
+            raise PluginError(f"the scope of '{name}' must be one of {', '.join(Scope)}")
+        address = name if point is ExtensionPoint.HTTP else f"{self._manifest.id}.{name}"
+        extension = RouteExtension(address, self._manifest.id, Lazy(target), scope=scope, verbs=verbs)
+        self._add(point, extension, key=f"{self._manifest.id}/{name.strip('/')}" if verbs else address)
+
+    def _add(self, point: ExtensionPoint, extension: Extension, *, key: str = "") -> None:
+        self._require(point, extension.name)
+        if not _is_target(extension.make.target):
+            raise PluginError(f"'{extension.make.target}' is not a target; write package.module:attribute")
+        table = self._registry.extensions[point]
+        if (key or extension.name) in table:
+            raise DuplicateRegistration(f"it registers '{extension.name}' twice")
+        table[key or extension.name] = extension
+
+    def _require(self, point: ExtensionPoint, name: str) -> None:
+        """Raise `PluginError` if the manifest does not declare what the plugin registers."""
+        declared = self._manifest.capabilities
+        if declared is None or (point is ExtensionPoint.LIFECYCLE and self._manifest.entry):
+            return
+        if point not in declared:
+            raise PluginError(f"it registers {point} '{name}', which its manifest does not declare")
+        names = declared[point]
+        short = name.removeprefix(f"{self._manifest.id}.")
+        if names and point is not ExtensionPoint.SKILLS and name not in names and short not in names:
+            raise PluginError(f"it registers {point} '{name}', but its manifest declares only {', '.join(names)}")
 
 
-def register_builtin(register: Registrar) -> None:
-    """Register Retinue's own tools and providers, in the same way as a plugin does."""
-    for family, target in TOOL_FAMILIES.items():
-        register.tools(ToolFactory(family, Lazy(target)))
-    for api, target in ADAPTERS.items():
-        register.provider(ProviderFactory(api, Lazy(target)))
-
-
-def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> PluginRegistry:
-    """Load the built-in plugin and all enabled plugins; a failure is recorded and the others still load."""
-    registry = PluginRegistry()
-    register_builtin(_PluginRegistrar(registry, BUILT_IN))
-    if not settings.enabled:
-        return registry
-    origins: dict[str, str] = {}
-    for found in find_plugins(paths):
-        first = origins.setdefault(found.name, found.origin)
-        reason = (
-            disabled_reason(found.name, settings)
-            if first == found.origin
-            else f"{first} has the same name and is found first"
-        )
-        if reason:
-            registry.plugins.append(PluginFacts(found.name, found.origin, PluginState.OFF, reason))
-        else:
-            registry.plugins.append(_load(found, registry, settings.entries.get(found.name) or PluginEntry()))
-    return registry
-
-
-def disabled_reason(name: str, settings: PluginsSettings) -> str | None:
-    """Return why the configuration disables a plugin, or None if it is enabled."""
-    entry = settings.entries.get(name)
-    if name in settings.deny:
-        return "plugins.deny includes it"
-    if entry is not None and not entry.enabled:
-        return f"plugins.entries.{name}.enabled is false"
-    if settings.allow is not None and name not in settings.allow:
-        return "plugins.allow does not include it"
-    return None
-
-
-def _load(found: PluginCandidate, registry: PluginRegistry, entry: PluginEntry) -> PluginFacts:
-    """Load a plugin and add what it registers."""
-    try:
-        plugins = pluggy.PluginManager(NAME)
-        plugins.add_hookspecs(Hooks)
-        plugins.register(found.load(), found.name)
-        if not plugins.hook.retinue_register.get_hookimpls():
-            raise PluginError("it has no function `retinue_register` with the decorator `hookimpl`")
-        added = PluginRegistry()
-        plugins.hook.retinue_register(register=_PluginRegistrar(added, found.name, entry.config))
-        registry.add_all(added)
-    except Exception as error:  # border: a plugin is foreign code
-        log.exception("plugin failed to register: %s", found.name)
-        return PluginFacts(found.name, found.origin, PluginState.FAILED, str(error) or type(error).__name__)
-    return PluginFacts(found.name, found.origin, PluginState.ON, brings=added.list_names())
+def _is_target(text: str) -> bool:
+    module, _, attribute = text.partition(":")
+    return bool(attribute) and all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))

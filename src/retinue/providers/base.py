@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
-from retinue.providers.settings import Api, CompatSettings
+from retinue.providers.settings import CompatSettings
 
 CredentialKind = Literal["api_key", "token"]
 Describe = Callable[[ModelRef], ModelInfo]
@@ -43,7 +43,7 @@ class Endpoint(Struct, frozen=True):
     """The address, protocol and options of a provider."""
 
     provider: str
-    api: Api
+    api: str
     base_url: str
     describe: Describe
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from retinue.core.errors import ConfigError
-from retinue.core.extension import Lazy
+from retinue.core.extension import Extension, Lazy
 from retinue.providers.base import Endpoint, OwnedProvider, Timeouts
 from retinue.providers.catalog import ModelCatalog
-from retinue.providers.settings import Api, CompatSettings, ModelsSettings, ProviderSettings
+from retinue.providers.settings import CompatSettings, ModelsSettings, ProviderSettings
 from retinue.providers.vendors import Vendor, find_vendor, known_providers, settings_of
 from retinue.security.secrets import Secrets
 
@@ -23,6 +23,7 @@ ADAPTERS: dict[str, str] = {
     "local": "retinue.providers.local.llama_cpp:make_provider",
 }
 """Adapters by protocol, as dotted names, so that they are imported only when used."""
+BUILT_IN_ADAPTERS = {api: Extension(api, "retinue", Lazy(target)) for api, target in ADAPTERS.items()}
 
 LOCAL_IDLE_SECONDS = 900.0
 """A local model may process a long prompt for minutes before its first token."""
@@ -36,12 +37,12 @@ class Providers:
         settings: ModelsSettings,
         secrets: Secrets,
         models_dir: Path | None = None,
-        adapters: Mapping[str, str] | None = None,
+        adapters: Mapping[str, Extension] | None = None,
     ) -> None:
         self._settings = settings
         self._secrets = secrets
         self._models_dir = models_dir
-        self._adapters = ADAPTERS if adapters is None else adapters
+        self._adapters = BUILT_IN_ADAPTERS if adapters is None else adapters
         self._open: dict[str, OwnedProvider] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self.catalog = ModelCatalog(settings, models_dir)
@@ -51,13 +52,12 @@ class Providers:
         found = self._open.get(provider)
         if found is None:
             endpoint = self.endpoint(provider)
-            target = self._adapters.get(endpoint.api)
-            if target is None:
+            adapter = self._adapters.get(endpoint.api)
+            if adapter is None:
                 raise ConfigError(
                     f"The API '{endpoint.api}' is not supported. Supported: {', '.join(sorted(self._adapters))}."
                 )
-            opened: OwnedProvider = Lazy(target).load()(endpoint)
-            found = self._open[provider] = opened
+            found = self._open[provider] = _make_provider(adapter, endpoint)
         return found
 
     def endpoint(self, provider: str) -> Endpoint:
@@ -101,7 +101,19 @@ class Providers:
             await provider.aclose()
 
 
-def _address(provider: str, api: Api, base_url: str) -> str:
+def _make_provider(adapter: Extension, endpoint: Endpoint) -> OwnedProvider:
+    try:
+        opened: OwnedProvider = adapter.make.load()(endpoint)
+    except ConfigError:
+        raise
+    except Exception as error:  # border: a plugin is foreign code
+        raise ConfigError(
+            f"The plugin '{adapter.plugin}' cannot open the API '{adapter.name}': {type(error).__name__}: {error}"
+        ) from error
+    return opened
+
+
+def _address(provider: str, api: str, base_url: str) -> str:
     if api == "local":
         return ""
     if not base_url:
@@ -119,6 +131,6 @@ def _default_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal[
     return "none" if self_hosted else "api-key"
 
 
-def _timeouts(api: Api, settings: ProviderSettings) -> Timeouts:
+def _timeouts(api: str, settings: ProviderSettings) -> Timeouts:
     usual = LOCAL_IDLE_SECONDS if api in ("ollama", "local") else Timeouts().idle
     return Timeouts(idle=settings.timeout_seconds or usual)

@@ -7,8 +7,6 @@ from typing import Literal
 from retinue.security.secrets import SecretValue as SecretValue
 from retinue.settings import Settings, key
 
-Api = Literal["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai", "ollama", "local"]
-
 
 class CostSettings(Settings):
     """Prices of a model, in US dollars per million tokens."""
@@ -85,8 +83,9 @@ class ProviderSettings(Settings):
     """The API key, or a reference to it: {source: env|file|exec|keyring, …}."""
     auth: Literal["api-key", "token", "none"] | None = key(None)
     """How the key is sent; `none` sends no key."""
-    api: Api | None = key(None)
-    """The protocol of the endpoint."""
+    api: str | None = key(None)
+    """The protocol of the endpoint: openai-completions, openai-responses, anthropic-messages, google-generative-ai,
+    ollama, local, or one that a plugin provides."""
     oauth: OAuthSettings | None = key(None)
     """How to sign in with `retinue models auth login`."""
     headers: dict[str, SecretValue] = key({})

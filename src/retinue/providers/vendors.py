@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
+from retinue.providers.settings import ModelsSettings, ProviderSettings
 
 OLLAMA_URL = "http://127.0.0.1:11434"
 LLAMACPP_URL = "http://127.0.0.1:8080"
@@ -17,7 +17,7 @@ class Vendor(Struct, frozen=True):
 
     id: str
     name: str
-    api: Api
+    api: str
     base_url: str
     default_model: str
     variables: tuple[str, ...] = ()

@@ -19,7 +19,9 @@ from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
-from retinue.plugins.registry import PluginRegistry, load_registry
+from retinue.plugins.discovery import PluginPlaces
+from retinue.plugins.loading import load_registry
+from retinue.plugins.registry import PluginRegistry
 from retinue.runtime.known_secrets import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
@@ -30,6 +32,7 @@ from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import has_ancestor_with_variable
 from retinue.structs.declare import to_plain
+from retinue.workspace.settings import workspace_dir
 from retinue.workspace.state import TrustedFolder, read_trusted
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,8 @@ SHELL_VARIABLES = frozenset(
     {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "TMPDIR", "XDG_CONFIG_HOME", "ZDOTDIR"}
 )
 """The variables that a login shell gets when it is asked for API keys."""
+WORKSPACE_PLUGINS = Path(".retinue", "plugins")
+"""The folder of a workspace's plugins, which no tool and no sandboxed command can write."""
 SHELL_MARK = "retinue-variables-follow"
 
 
@@ -145,15 +150,36 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
     """Read the configuration and load the plugins; creates nothing on disk."""
     inherited = dict(os.environ) if environment is None else environment
     loaded = load_config(paths, inherited)
-    plugins = loaded.config.plugins
+    completed = _complete(inherited, loaded.config.env)
     return Home(
         paths,
         loaded,
-        _complete(inherited, loaded.config.env),
-        load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
+        completed,
+        load_registry(loaded.config.plugins, _plugin_places(paths, loaded.config, inherited), completed),
         clock or SystemClock(),
         inherited=inherited,
         trusted_workspaces=read_trusted(paths.path),
+    )
+
+
+def locate_workspace_of(paths: HomePaths, config: Config, agent: AgentId) -> Path:
+    """Return the path of an agent's workspace, whether or not it exists."""
+    settings = config.agents.resolve(agent)
+    return workspace_dir(
+        paths,
+        agent,
+        configured=settings.workspace,
+        is_default=settings.is_default,
+        default_configured=config.agents.defaults.workspace,
+    )
+
+
+def _plugin_places(paths: HomePaths, config: Config, environment: Mapping[str, str]) -> PluginPlaces:
+    workspaces = dict.fromkeys(locate_workspace_of(paths, config, agent) for agent in config.agents.ids)
+    return PluginPlaces(
+        tuple(_locate(paths, environment, path) for path in config.plugins.load.paths),
+        tuple(workspace / WORKSPACE_PLUGINS for workspace in workspaces),
+        paths.plugins,
     )
 
 

@@ -159,8 +159,7 @@ class ModelAccess(Struct, eq=False):
 
 def make_providers(home: Home, secrets: Secrets) -> Providers:
     """Return the providers of a home with the registered adapters."""
-    adapters = {api: factory.make.target for api, factory in home.registry.providers.items()}
-    return Providers(home.config.models, secrets, home.paths.models, adapters)
+    return Providers(home.config.models, secrets, home.paths.models, home.registry.providers)
 
 
 def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from retinue.core.clock import clock_style, random_id
+from retinue.core.extension import Extension, ExtensionPoint
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
+from retinue.plugins.builtin import BUILT_IN_NAMES
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import default_timezone
 from retinue.runtime.agents.tools import HomeTools
@@ -24,13 +30,19 @@ from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.sessions import SessionAccess
+from retinue.tools.policy import ALIASES, TOOL_CALL, TOOL_SEARCH
 from retinue.tools.shell.allowlist import CommandRuleStore
+from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.message import Messenger
     from retinue.toolkit.owner import OwnerContact
+
+
+TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+RESERVED_NAMES = frozenset({*ALIASES, TOOL_CALL, TOOL_SEARCH})
 
 
 class HomeSessionServices:
@@ -138,10 +150,50 @@ def make_home_tools(
         secrets=secrets,
         rule_store=rule_store,
         sandboxes=make_sandboxes(home),
+        search_engines=home.registry.extensions[ExtensionPoint.SEARCH_ENGINES],
     )
-    tools = [
-        replace(tool, plugin=factory.plugin) if factory.plugin else tool
-        for factory in home.registry.tools.values()
-        for tool in factory.make.load()(parts)
-    ]
-    return HomeTools(home, Toolset(tools), commands, secrets)
+    return HomeTools(home, Toolset(_make_tools(home, parts)), commands, secrets)
+
+
+def _make_tools(home: Home, parts: ToolParts) -> list[Tool[Any]]:
+    """Make the tools of every family; a plugin whose tools cannot be made or have taken names is switched off."""
+    made: dict[str, Tool[Any]] = {}
+    for extension in tuple(home.registry.tools.values()):
+        if extension.plugin in BUILT_IN_NAMES:
+            made |= {tool.name: tool for tool in extension.make.load()(parts)}
+            continue
+        if extension.name not in home.registry.tools:
+            continue  # an earlier family of the same plugin failed
+        try:
+            tools = call_contained(partial(_make_plugin_tools, home, extension, parts))
+            check_tools(tools, made)
+        except PluginError as error:
+            made = {name: tool for name, tool in made.items() if tool.plugin != extension.plugin}
+            home.registry.switch_off(extension.plugin, f"its tools '{extension.name}' cannot be used: {error}")
+            continue
+        made |= {tool.name: tool for tool in tools}
+    return [*made.values()]
+
+
+def _make_plugin_tools(home: Home, extension: Extension, parts: ToolParts) -> tuple[Tool[Any], ...]:
+    made = extension.make.load()(parts)
+    if not isinstance(made, (tuple, list)) or not all(isinstance(tool, Tool) for tool in made):
+        raise PluginError(f"{extension.make.target} did not return a tuple of tools")
+    metadata = partial(home.registry.metadata_of, extension.plugin)
+    return tuple(
+        replace(tool, plugin=extension.plugin, read_only=tool.read_only or not metadata(tool.name).has_effects)
+        for tool in made
+    )
+
+
+def check_tools(tools: Iterable[Tool[Any]], taken: Container[str]) -> None:
+    """Raise `PluginError` if a tool of a plugin has a name that is taken or a schema that cannot be made."""
+    names: set[str] = set()
+    for tool in tools:
+        if not TOOL_NAME.fullmatch(tool.name):
+            raise PluginError(f"'{tool.name}' is not a name for a tool; use letters, digits, '_' and '-'")
+        if tool.name in taken or tool.name in names or tool.name in RESERVED_NAMES:
+            raise PluginError(f"there is already a tool called '{tool.name}'")
+        names.add(tool.name)
+        if not isinstance(tool.spec.parameters, Mapping):
+            raise PluginError(f"the schema of '{tool.name}' is not an object")

@@ -38,6 +38,10 @@ class HomePaths(Struct, frozen=True):
         return self.path / "skills"
 
     @property
+    def plugins(self) -> Path:
+        return self.path / "plugins"
+
+    @property
     def models(self) -> Path:
         return self.path / "models"
 

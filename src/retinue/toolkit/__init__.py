@@ -1,1 +1,1 @@
-"""The built-in tools, one module per family; `plugins.registry` lists them."""
+"""The built-in tools, one module per family; `plugins.builtin` lists them."""

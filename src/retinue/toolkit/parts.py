@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
+from retinue.core.extension import Extension
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.sandbox.sandboxes import Sandboxes
@@ -108,5 +109,6 @@ class ToolParts(Struct, frozen=True):
     services: SessionServices
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Secrets = field(default_factory=Secrets)
+    search_engines: Mapping[str, Extension] = field(default_factory=dict)
     rule_store: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None

@@ -8,7 +8,6 @@ from retinue.security.secrets import SecretValue
 from retinue.settings import Settings, key
 
 Profile = Literal["minimal", "coding", "messaging", "full"]
-SearchProvider = Literal["brave", "tavily", "searxng", "duckduckgo"]
 
 
 def _check_folders(folders: list[str]) -> None:
@@ -119,7 +118,7 @@ class SearchSettings(Settings):
 
     enabled: bool = key(True)
     """Whether the `web_search` tool exists."""
-    provider: SearchProvider = key("duckduckgo")
+    provider: str = key("duckduckgo")
     """The search engine; `brave` and `tavily` need a key, `searxng` needs the `baseUrl` of your server."""
     api_key: SecretValue | None = key(None)
     """The key for `brave` or `tavily`: the value, or a reference to a secret."""

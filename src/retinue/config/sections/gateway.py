@@ -203,6 +203,8 @@ class PluginSlots(Settings):
     """The context engine plugin."""
     sandbox: str | None = key(None, pending="plugins cannot provide a sandbox yet", reload="restart")
     """The sandbox plugin."""
+    browser: str | None = key(None, reload="restart")
+    """The browser plugin; there is no built-in one."""
 
 
 class PluginLoad(Settings):

@@ -67,13 +67,19 @@ _LOCAL_OMIT = frozenset(
 )
 
 
-def contribution_for(model: ModelInfo) -> Contribution | None:
-    """Return the adjustments of the prompt for `model`; None if it needs none."""
+def contribute_for_gpt5(model: ModelInfo) -> Contribution | None:
+    """Return the adjustments of the prompt for models of the GPT-5 family; None for others."""
+    if not _GPT5.search(model.ref.model):
+        return None
     source = f"provider:{model.ref.provider}"
-    if _GPT5.search(model.ref.model):
-        return Contribution(
-            source, interaction_style=_GPT5_INTERACTION, execution_bias=_GPT5_BIAS, stable_prefix=_GPT5_CONTRACT
-        )
+    return Contribution(
+        source, interaction_style=_GPT5_INTERACTION, execution_bias=_GPT5_BIAS, stable_prefix=_GPT5_CONTRACT
+    )
+
+
+def contribute_for_small_models(model: ModelInfo) -> Contribution | None:
+    """Return the adjustments of the prompt for local models and short context windows; None for others."""
+    source = f"provider:{model.ref.provider}"
     if model.window > SMALL_WINDOW and model.ref.provider not in LOCAL_PROVIDERS:
         return None
     if not model.tools:  # it needs little more than its identity

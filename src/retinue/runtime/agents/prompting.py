@@ -6,7 +6,7 @@ import platform
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, assert_never
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 import retinue
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
-from retinue.context.prompt.contributions import contribution_for
 from retinue.context.prompt.inputs import (
     ChannelFacts,
     Citations,
@@ -38,10 +37,14 @@ from retinue.context.prompt.inputs import (
     show_owners,
 )
 from retinue.core.errors import StorageError
+from retinue.core.extension import Extension, ExtensionPoint
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
 from retinue.core.people import Person
 from retinue.hooks import HookBus, HookChange
+from retinue.plugins.builtin import BUILT_IN_NAMES
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.chats import ChatPlace, describe_chat, group_context
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder, stays_in_workspace
@@ -121,8 +124,9 @@ async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookB
     facts = _session_facts(workspace, order)
     names = workspace.tool_names.get(lambda: frozenset(tool.name for tool in order.tools), order.tools)
     by_tool = facts.channel is not None and facts.channel.message_tool and "message" in names
-    session = _session_inputs(order, facts, names, by_tool=by_tool)
-    stable = _stable_inputs(workspace, order, facts, files, catalog)
+    contribution = _contribution(workspace.home, order.model)
+    session = _session_inputs(order, facts, names, contribution, by_tool=by_tool)
+    stable = replace(_stable_inputs(workspace, order, facts, files, catalog), contribution=contribution)
     if by_tool:
         stable = replace(stable, silent_replies=False)
     return AgentPrompt(
@@ -238,22 +242,58 @@ def _stable_inputs(
         bootstrap_pending=workspace.trusted and any(file.name == "BOOTSTRAP.md" for file in files),
         warn_truncation=settings.bootstrap_prompt_truncation_warning == "always",
         silent_replies=order.session.kind.is_shared or order.session.kind in _BACKGROUND,
-        contribution=_contribution(order),
     )
 
 
 _BACKGROUND = (SessionKind.CRON, SessionKind.BOOT, SessionKind.HOOK)
 
 
-def _contribution(order: PromptOrder) -> Contribution | None:
-    return contribution_for(order.model) if order.model else None
+def _contribution(home: Home, model: ModelInfo | None) -> Contribution | None:
+    """Return the prompt text for a model: of a permitted plugin, else a built-in one; None if there is none."""
+    if model is None:
+        return None
+    known = home.registry.extensions[ExtensionPoint.PROMPT].values()
+    # Built-in contributions are registered first, and those of plugins replace them.
+    for extension in reversed(tuple(known)):
+        is_built_in = extension.plugin in BUILT_IN_NAMES
+        if not is_built_in and not _may_change_prompts(home, extension.plugin):
+            continue
+        try:
+            found = (
+                extension.make.load()(model) if is_built_in else call_contained(partial(_contribute, extension, model))
+            )
+        except PluginError as error:
+            home.registry.switch_off(extension.plugin, f"its prompt text '{extension.name}' cannot be used: {error}")
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _contribute(extension: Extension, model: ModelInfo) -> Contribution | None:
+    found = extension.make.load()(model)
+    if not isinstance(found, Contribution | None):
+        raise PluginError(f"{extension.make.target} did not return a Contribution")
+    return replace(found, source=f"plugin:{extension.plugin}") if found is not None else None
+
+
+def _may_change_prompts(home: Home, plugin: str) -> bool:
+    entry = home.config.plugins.entries.get(plugin)
+    return entry is not None and entry.hooks.allow_prompt_injection
 
 
 def _list_tools(tools: tuple[Tool[Any], ...]) -> tuple[ToolLine, ...]:
     return tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in tools)
 
 
-def _session_inputs(order: PromptOrder, facts: SessionFacts, tools: frozenset[str], *, by_tool: bool) -> SessionInputs:
+def _session_inputs(
+    order: PromptOrder,
+    facts: SessionFacts,
+    tools: frozenset[str],
+    contribution: Contribution | None,
+    *,
+    by_tool: bool,
+) -> SessionInputs:
     channel = facts.channel
     if channel is not None and channel.message_tool is not by_tool:
         channel = replace(channel, message_tool=by_tool)
@@ -264,7 +304,7 @@ def _session_inputs(order: PromptOrder, facts: SessionFacts, tools: frozenset[st
         occasion=_occasion(order),
         context=facts.group,
         heartbeat=None if order.person else facts.heartbeat,
-        contribution=_contribution(order),
+        contribution=contribution,
     )
 
 

@@ -18,7 +18,7 @@ from retinue.context.prompt.report import PromptReport
 from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.home import Home
+from retinue.runtime.home import Home, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
@@ -37,7 +37,6 @@ from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
-from retinue.workspace.settings import workspace_dir
 from retinue.workspace.state import is_own_workspace, revoke_trust, trust_folder
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
@@ -89,14 +88,7 @@ class MemoizeLast(Generic[T]):
 
 def locate_workspace(home: Home, agent: AgentId) -> Path:
     """Return the path of the agent's workspace, whether or not it exists."""
-    settings = home.config.agents.resolve(agent)
-    return workspace_dir(
-        home.paths,
-        agent,
-        configured=settings.workspace,
-        is_default=settings.is_default,
-        default_configured=home.config.agents.defaults.workspace,
-    )
+    return locate_workspace_of(home.paths, home.config, agent)
 
 
 def path_in_workspace(path: str, workspace: Path) -> str | None:

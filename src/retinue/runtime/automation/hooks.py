@@ -37,6 +37,8 @@ from retinue.dispatch.hook_points import (
     TurnEnded,
 )
 from retinue.hooks import DEFAULT_TIMEOUT_SECONDS, HookBus, HookPoint, HookQuery, Subscriber
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.workspace import is_trusted, locate_workspace, open_sessions, path_in_workspace
 from retinue.runtime.home import Home
 from retinue.sessions.reset import ResetReason
@@ -289,17 +291,14 @@ def load_hook_folders(home: Home) -> HookFolders:
 def open_bus(home: Home) -> HookBus:
     """Return a bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and skipped."""
     bus = HookBus()
-    for spec in home.registry.hooks:
-        point = POINTS.get(spec.hook)
-        if point is None:
-            log.warning("plugin %s: there is no hook '%s'; hooks: %s", spec.plugin, spec.hook, ", ".join(POINTS))
-            continue
+    for spec in tuple(home.registry.hooks):
         try:
-            handler = spec.handler.load()
-        except Exception:  # boundary: a plugin may raise anything
-            log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
+            handler = call_contained(spec.handler.load)
+        except PluginError as error:
+            home.registry.switch_off(spec.plugin, f"its hook {spec.hook} cannot be loaded: {error}")
             continue
-        bus.subscribe(point, handler, _subscriber(spec, home.config.plugins.entries.get(spec.plugin)))
+        subscriber = _subscriber(spec, home.config.plugins.entries.get(spec.plugin))
+        bus.subscribe(POINTS[spec.hook], handler, subscriber)
     folders = load_hook_folders(home)
     if folders.hooks:
         folders.listen(bus)

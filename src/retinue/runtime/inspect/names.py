@@ -21,6 +21,7 @@ from retinue.config.sources import Located, Problem
 from retinue.config.validation import known_keys
 from retinue.context.settings import PruningTools
 from retinue.core.errors import RetinueError
+from retinue.core.extension import ExtensionPoint
 from retinue.runtime.agents.workspace import open_workspace
 from retinue.runtime.home import Home
 from retinue.runtime.inspect.explain import every_tool
@@ -66,12 +67,23 @@ class _Kinds:
             lambda: (*DEFAULT_ENGINES, *home.registry.engines),
             "`retinue plugins list` shows who has one",
         )
+        extensions = home.registry.extensions
+        self._apis = _Kind("model API", lambda: home.registry.providers, "See docs/models.md")
+        self._searches = _Kind(
+            "search engine",
+            lambda: extensions[ExtensionPoint.SEARCH_ENGINES],
+            "`retinue config explain tools.web.search.provider` lists the built-in ones",
+        )
 
     def of(self, path: tuple[Step, ...], key: Key) -> _Kind | None:
         """Return what the value of a key names; None for other values."""
         match path:
             case ("plugins", "slots", "contextEngine"):
                 return self._engines
+            case ("models", "providers", _, "api"):
+                return self._apis
+            case ("tools", "web", "search", "provider"):
+                return self._searches
             case ("plugins", "allow" | "deny"):
                 return self._plugins
             case ("tools", "agentToAgent", "allow") | ("hooks", "allowedAgentIds"):

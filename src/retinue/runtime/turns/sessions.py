@@ -9,6 +9,8 @@ import anyio
 
 from retinue.context.engine import ContextEngine, DefaultEngine, FallbackEngine
 from retinue.core.keys import AgentId, SessionKey
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
 from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.home import Home
@@ -83,10 +85,11 @@ class Sessions:
             log.warning("%s", text)
 
         try:
-            return FallbackEngine(factory.make.load()(), default, on_failure)
-        except Exception:  # border: a plugin is foreign code
-            log.exception("the context engine '%s' could not be created; the default one is used", wanted)
+            engine = call_contained(lambda: factory.make.load()())
+        except PluginError as error:
+            self.home.registry.switch_off(factory.plugin, f"its context engine '{wanted}' cannot be made: {error}")
             return default
+        return FallbackEngine(engine, default, on_failure)
 
     def model_access(self, agent: AgentId) -> ModelAccess:
         """Return the models of an agent; this does not open its workspace."""

@@ -14,7 +14,6 @@ from retinue.core.errors import ToolFailed
 from retinue.security.fetch import Fetched, Outgoing
 from retinue.structs.declare import Declared, declare
 from retinue.structs.decode import decode
-from retinue.toolkit.settings import SearchProvider
 
 
 class WebResult(Struct, frozen=True):
@@ -139,9 +138,7 @@ def _read_result_page(answer: Fetched) -> tuple[WebResult, ...]:
     return tuple(page.hits)
 
 
-ENGINES: dict[SearchProvider, SearchEngine] = {
-    "brave": SearchEngine(_request_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
-    "tavily": SearchEngine(_request_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
-    "searxng": SearchEngine(_request_searxng, lambda answer: _read_results(answer, ("results",))),
-    "duckduckgo": SearchEngine(_request_duckduckgo, _read_result_page),
-}
+BRAVE = SearchEngine(_request_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True)
+TAVILY = SearchEngine(_request_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True)
+SEARXNG = SearchEngine(_request_searxng, lambda answer: _read_results(answer, ("results",)))
+DUCKDUCKGO = SearchEngine(_request_duckduckgo, _read_result_page)

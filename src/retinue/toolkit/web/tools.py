@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
+from retinue.core.extension import Extension
 from retinue.core.labels import Label
 from retinue.security.fetch import Fetched, Outgoing, fetch
 from retinue.security.network import MODEL_CHOSEN, OPERATOR, NetworkFailed, Policy
@@ -23,7 +24,7 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
 from retinue.toolkit.web.outflow import HostApprovals, require_if_private
 from retinue.toolkit.web.page_text import Page, read_page
-from retinue.toolkit.web.search_engines import ENGINES, SearchQuery, WebResult
+from retinue.toolkit.web.search_engines import SearchEngine, SearchQuery, WebResult
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_CACHE_ENTRIES = 64
@@ -88,7 +89,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     if web.fetch.enabled:
         tools.append(fetch_tool(web.fetch, parts.clock, parts.new_id))
     if web.search.enabled:
-        tools.append(search_tool(web.search, parts.clock, parts.new_id, parts.secrets))
+        find_engine = partial(load_engine, web.search.provider, parts.search_engines)
+        tools.append(search_tool(web.search, parts.clock, parts.new_id, parts.secrets, find_engine))
     return tuple(tools)
 
 
@@ -194,14 +196,34 @@ def _indent(text: str) -> str:
     return "".join(pieces)
 
 
+def load_engine(name: str, known: Mapping[str, Extension]) -> SearchEngine:
+    """Return the search engine with a name; raise `ToolFailed` if it is unknown or its plugin fails."""
+    found = known.get(name)
+    if found is None:
+        raise ToolFailed(f"There is no search engine '{name}'. Ask the user to set tools.web.search.provider.")
+    try:
+        engine = found.make.load()
+    except Exception as error:  # border: a plugin is foreign code
+        raise ToolFailed(f"The search engine '{name}' cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(engine, SearchEngine):
+        raise ToolFailed(f"The plugin '{found.plugin}' does not provide a SearchEngine for '{name}'.")
+    return engine
+
+
 def search_tool(
-    settings: SearchSettings, clock: Clock, new_id: IdFactory, secrets: Secrets, *, policy: Policy = OPERATOR
+    settings: SearchSettings,
+    clock: Clock,
+    new_id: IdFactory,
+    secrets: Secrets,
+    find_engine: Callable[[], SearchEngine],
+    *,
+    policy: Policy = OPERATOR,
 ) -> Tool[WebSearchArguments]:
-    """Make the tool that searches the web with the configured engine."""
-    engine = ENGINES[settings.provider]
+    """Make the tool that searches the web with the configured engine, which is loaded by the first search."""
     cache: TimedCache[tuple[str, int], tuple[WebResult, ...]] = TimedCache(clock, SEARCH_CACHE_SECONDS)
 
     async def load(query: str, count: int) -> tuple[WebResult, ...]:
+        engine = find_engine()
         key = await to_thread.run_sync(_find_key, settings, secrets) if engine.needs_key else ""
         url, send = engine.request(SearchQuery(query, count, key, settings.base_url or ""))
         try:

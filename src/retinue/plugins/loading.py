@@ -1,0 +1,138 @@
+"""Loading the plugins of a home: which are enabled, whether they can be used, and what they register."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pluggy
+
+from retinue.config.sections.gateway import PluginEntry, PluginsSettings
+from retinue.plugins.builtin import BUILT_IN
+from retinue.plugins.containment import call_contained
+from retinue.plugins.discovery import (
+    PluginCandidate,
+    PluginPlaces,
+    PluginSource,
+    find_plugins,
+    make_importable,
+)
+from retinue.plugins.hookspecs import NAME, Hooks
+from retinue.plugins.manifest import PluginError, PluginManifest, unmet_requirement
+from retinue.plugins.registry import PluginFacts, PluginRegistrar, PluginRegistry, PluginState
+from retinue.structs.declare import set_attributes
+
+log = logging.getLogger(__name__)
+
+NO_PLACES = PluginPlaces()
+
+
+def load_registry(
+    settings: PluginsSettings, places: PluginPlaces = NO_PLACES, environment: Mapping[str, str] | None = None
+) -> PluginRegistry:
+    """Load the built-in plugins and all enabled ones; a failure is recorded and the others still load."""
+    registry = PluginRegistry()
+    for name, register in BUILT_IN.items():
+        register(PluginRegistrar(registry, PluginManifest(name)))
+    if not settings.enabled:
+        return registry
+    origins: dict[str, str] = {}
+    for found in find_plugins(places):
+        first = origins.setdefault(found.name, found.origin)
+        reason = (
+            disabled_reason(found, settings)
+            if first == found.origin
+            else f"{first} has the same name and is found first"
+        )
+        if reason:
+            state = PluginState.OFF
+            registry.plugins.append(
+                PluginFacts(found.name, found.origin, state, reason, (), found.manifest, found.source)
+            )
+        else:
+            entry = settings.entries.get(found.name) or PluginEntry()
+            registry.plugins.append(_load(found, registry, entry, environment or {}))
+    return registry
+
+
+def disabled_reason(found: PluginCandidate, settings: PluginsSettings) -> str | None:
+    """Return why the configuration disables a plugin, or None if it is enabled."""
+    name, entry = found.name, settings.entries.get(found.name)
+    if name in settings.deny:
+        return "plugins.deny includes it"
+    if entry is not None and not entry.enabled:
+        return f"plugins.entries.{name}.enabled is false"
+    if settings.allow is not None and name not in settings.allow:
+        return "plugins.allow does not include it"
+    if found.source is PluginSource.WORKSPACE and (entry is None or "enabled" not in set_attributes(entry)):
+        return f"it is in a workspace; `retinue plugins enable {name}` enables it"
+    return None
+
+
+def effective_config(manifest: PluginManifest, entry: PluginEntry) -> dict[str, Any]:
+    """Return the settings of a plugin: the defaults of its manifest, replaced by the configured values."""
+    return {**manifest.config_defaults, **entry.config}
+
+
+def config_faults(manifest: PluginManifest, config: Mapping[str, Any]) -> tuple[tuple[tuple[str | int, ...], str], ...]:
+    """Return what the schema of a plugin does not allow in its settings: the path of each value, and a message."""
+    if manifest.config_schema is None:
+        return ()
+    from jsonschema_rs import RegexOptions, validator_for
+
+    try:
+        # The engine without look-around has no patterns that take exponential time.
+        validator = validator_for(
+            dict(manifest.config_schema), retriever=_refuse_reference, pattern_options=RegexOptions()
+        )
+    except ValueError as error:
+        raise PluginError(f"its config.schema is not a valid JSON Schema: {str(error).splitlines()[0]}") from None
+    return tuple((tuple(fault.instance_path), fault.message) for fault in validator.iter_errors(dict(config)))
+
+
+def _refuse_reference(uri: str) -> Any:
+    raise ValueError("references to other documents are not supported")
+
+
+def _load(
+    found: PluginCandidate, registry: PluginRegistry, entry: PluginEntry, environment: Mapping[str, str]
+) -> PluginFacts:
+    """Load a plugin and add what it registers."""
+    facts = partial(PluginFacts, found.name, found.origin, manifest=found.manifest, source=found.source)
+    added = PluginRegistry()
+    try:
+        if found.problem:
+            raise PluginError(found.problem)
+        if missing := unmet_requirement(found.manifest.requires, environment):
+            raise PluginError(missing)
+        config = effective_config(found.manifest, entry)
+        if faults := config_faults(found.manifest, config):
+            raise PluginError(
+                f"its settings are not valid: {faults[0][1]}; `retinue config validate` lists all problems"
+            )
+        _register(found, PluginRegistrar(added, found.manifest, config))
+        registry.add_all(added)
+    except PluginError as error:
+        log.warning("the plugin '%s' could not be loaded: %s", found.name, error)
+        return facts(PluginState.FAILED, str(error))
+    return facts(PluginState.ON, brings=added.list_names())
+
+
+def _register(found: PluginCandidate, registrar: PluginRegistrar) -> None:
+    registrar.register_declared()
+    if found.folder is not None:
+        targets = [each.target for _, _, each in found.manifest.declared if each.target]
+        call_contained(lambda: make_importable(found.folder, targets) if found.folder else None)
+    if found.load is not None:
+        call_contained(partial(_run_hook, found.name, found.load, registrar))
+
+
+def _run_hook(name: str, load: Any, registrar: PluginRegistrar) -> None:
+    plugins = pluggy.PluginManager(NAME)
+    plugins.add_hookspecs(Hooks)
+    plugins.register(load(), name)
+    if not plugins.hook.retinue_register.get_hookimpls():
+        raise PluginError("it has no function `retinue_register` with the decorator `hookimpl`")
+    plugins.hook.retinue_register(register=registrar)
