@@ -17,6 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from retinue.cli.chat import ChatOptions, TerminalChat
+from retinue.cli.chat_files import UnsentMessages
 from retinue.cli.composer import TerminalStreams
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
@@ -119,7 +120,7 @@ async def open_chat(
     """A chat that waits for its first message."""
     async with PatientServer(*replies) as model, open_terminal(columns) as terminal:
         home = HomePaths(root / "home")
-        home.path.mkdir()
+        home.path.mkdir(exist_ok=True)
         provider = {
             "baseUrl": f"{model.url}/v1",
             "api": "openai-completions",
@@ -135,7 +136,8 @@ async def open_chat(
             key = await runtime.session_key(None, None)
             chat = TerminalChat(runtime, key, options or ChatOptions(farewell="The conversation is saved."))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(chat.hold, InMemoryHistory(), terminal.streams)
+                unsent = UnsentMessages(home.path, key)
+                tasks.start_soon(chat.hold, InMemoryHistory(), terminal.streams, unsent)
                 await terminal.wait_for("you ›")
                 yield terminal, model
                 tasks.cancel_scope.cancel()

@@ -87,6 +87,25 @@ async def test_a_queued_message_is_sent_when_the_answer_is_complete(tmp_path: Pa
         assert terminal.text.index("First.") < terminal.text.index("you › next") < terminal.text.index("Second.")
 
 
+async def test_messages_that_are_queued_at_the_end_are_in_the_input_of_the_next_chat(tmp_path: Path) -> None:
+    pasted = "\n".join(f"line {number}" for number in range(50))
+    async with open_chat(tmp_path, breaks(Fault.HANG, "First answer")) as (terminal, _):
+        terminal.press("first\r")
+        await terminal.wait_for("First answer")
+        terminal.press("second\rthird ")
+        terminal.paste(pasted)
+        terminal.press("\r/quit\r")
+        await terminal.wait_for("2 queued messages were not sent; the next `retinue chat` has them in the input.")
+    async with open_chat(tmp_path, says("The interrupted turn is finished."), says("Read.")) as (terminal, model):
+        await terminal.wait_for("Enter sends it.")
+        await terminal.wait_for("you › [pasted text #1, 51 lines]")
+        terminal.press("\r")
+        await terminal.wait_for("Read.")
+        assert f"second\nthird {pasted}" in model.last_message
+    async with open_chat(tmp_path) as (terminal, _):
+        assert "Enter sends it." not in terminal.visible
+
+
 async def test_a_large_paste_is_shown_as_a_label_and_sent_whole(tmp_path: Path) -> None:
     pasted = "\n".join(f"line {number} of a very long text" for number in range(2_000))
     assert len(pasted) > 54_000

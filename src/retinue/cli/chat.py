@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.cli.chat_files import UnsentMessages, open_history
 from retinue.cli.common import (
     Command,
     Invocation,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
-    from retinue.runtime.home import Home
     from retinue.runtime.open import Runtime
     from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
@@ -79,7 +79,7 @@ async def hold_chat(invocation: Invocation, wanted: ConnectOptions, agent_id: st
         chat = TerminalChat(
             assistant, key, ChatOptions(invocation.quiet, may_ask(), format_farewell(invocation, assistant))
         )
-        await chat.hold(open_history(home), open_terminal())
+        await chat.hold(open_history(home), open_terminal(), UnsentMessages(home.paths.path, key))
     return 0
 
 
@@ -101,27 +101,6 @@ def format_farewell(invocation: Invocation, assistant: Runtime | Client) -> str:
     if invocation.gateway_url is not None or invocation.load_home().config.gateway.mode == "remote":
         return f"{saved} The remote gateway continues to run."
     return f"{saved} The gateway continues to run, with its jobs and channels; `retinue gateway stop` stops it."
-
-
-def open_history(home: Home) -> History:
-    """Return the input history: a private file, or memory only if the file cannot be created."""
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    hide = home.redactor.hide_exact
-
-    class QuietHistory(FileHistory):
-        """Stores the typed lines without secrets."""
-
-        def store_string(self, string: str) -> None:
-            super().store_string(hide(string))
-
-    path = home.paths.path / "chat-history"
-    try:
-        with path.open("ab"):
-            path.chmod(0o600)
-    except OSError:
-        return InMemoryHistory()
-    return QuietHistory(str(path))
 
 
 def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
@@ -154,7 +133,7 @@ class TerminalChat:
         self._subagents: OnDemandSubagents | None = None
         self._composer: Composer
 
-    async def hold(self, history: History, terminal: TerminalStreams) -> None:
+    async def hold(self, history: History, terminal: TerminalStreams, unsent: UnsentMessages) -> None:
         """Greet, then read and answer until the person exits; background messages are shown in between."""
         from retinue.cli.composer import Actions, Composer
 
@@ -168,9 +147,11 @@ class TerminalChat:
             self._tasks = tasks
             await self._attend(tasks)
             tasks.start_soon(self._send_queued)
+            self._put_back(unsent.take())
             await self._composer.run()
             self._report_interrupted_subagents()
             tasks.cancel_scope.cancel()
+        self._keep_queued(unsent)
         if not self._options.quiet:
             self._print(self._options.farewell, "dim")
 
@@ -191,6 +172,24 @@ class TerminalChat:
             self._composer.screen.queued.append(typed)
             self._arrived.set()
             self._composer.draw()
+
+    def _put_back(self, texts: list[str]) -> None:
+        """Put messages that the last chat did not send into the input, for the person to send or delete."""
+        if texts:
+            self._print("Not sent when this chat was closed, and in the input again: Enter sends it.", "yellow")
+            self._composer.put_back(self._composer.pastes.take("\n".join(texts)))
+
+    def _keep_queued(self, unsent: UnsentMessages) -> None:
+        """Keep what is still queued for the next chat, and say so; an answer that nobody waits for sends nothing."""
+        queued = [self._composer.pastes.expand(typed) for typed in self._composer.screen.queued]
+        if not queued:
+            return
+        which = f"{len(queued)} queued messages were" if len(queued) > 1 else "A queued message was"
+        if unsent.keep(queued):
+            it = "them" if len(queued) > 1 else "it"
+            self._print(f"{which} not sent; the next `retinue chat` has {it} in the input.", "yellow")
+        else:
+            self._print(f"{which} not sent and cannot be stored:\n" + "\n".join(queued), "red")
 
     def _interrupt(self) -> None:
         """Stop the answer; what is queued returns to the input, so that it is neither lost nor sent."""
