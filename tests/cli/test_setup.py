@@ -21,6 +21,7 @@ from retinue.cli import models
 from retinue.cli.common import Invocation
 from retinue.core.approval import IN_COMMAND
 from retinue.providers.detect import KNOWN_SERVERS
+from retinue.providers.local import engine
 from retinue.providers.vendors import VENDORS
 from retinue.testing.modelserver import ModelServer, running_server
 from retinue.testing.replies import Reply, refuses, says
@@ -181,8 +182,8 @@ def test_with_nothing_on_this_machine_yes_says_what_can_be_named(retinue: RunCom
 def test_without_the_extra_nothing_is_downloaded(
     retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "has_engine", lambda: False)
-    monkeypatch.setattr(models, "installer_command", lambda requirement: ["false", requirement])
+    monkeypatch.setattr(engine, "has_engine", lambda: False)
+    monkeypatch.setattr(engine, "installer_command", lambda: ["false", "xllamacpp>=1"])
     ran = retinue("setup", "--yes", "--demo")
     assert ran.code == 1
     assert "false 'xllamacpp>=" in ran.err
@@ -267,7 +268,7 @@ def test_the_demo_model_gives_way_to_any_real_model(
     (home / "models" / "smollm2-135m.gguf").write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
     (home / "models" / "smollm2-135m.gguf.sha256").write_text(f"{digest}  smollm2-135m.gguf\n")
-    monkeypatch.setattr(models, "has_engine", lambda: True)
+    monkeypatch.setattr(engine, "has_engine", lambda: True)
     first = retinue("setup", "--yes", "--demo", "--json").data
     assert (first["model"], first["demo"]) == ("local/smollm2-135m", True)
     assert "demo model" in retinue("setup", "--status").out
@@ -279,8 +280,8 @@ def test_the_demo_model_gives_way_to_any_real_model(
 def test_the_missing_extra_is_installed_only_with_consent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = tmp_path / "installed"
     invocation = Invocation()
-    monkeypatch.setattr(models, "has_engine", mark.exists)
-    monkeypatch.setattr(models, "installer_command", lambda requirement: ["touch", str(mark)])
+    monkeypatch.setattr(engine, "has_engine", mark.exists)
+    monkeypatch.setattr(engine, "installer_command", lambda: ["touch", str(mark)])
     monkeypatch.setattr(click, "confirm", lambda *_, **__: False)
     assert not models.ensure_engine(invocation, ask=True)
     assert not mark.exists()

@@ -13,6 +13,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.models_auth import auth
 from retinue.cli.terminal import is_terminal
+from retinue.providers.local import engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +35,6 @@ ANSWER_SHOWN = 60
 SMALLEST = "smollm2-135m"
 """The smallest downloadable model."""
 STEP_PERCENT = 10
-ENGINE = "xllamacpp"
-"""The library that runs local models; the extra `local` requires it."""
 
 
 @click.group(cls=Group)
@@ -287,8 +286,8 @@ def pull(invocation: Invocation, name: str, only_list: bool) -> None:
         return
     pulled = anyio.run(pull_showing, invocation, name)
     ref = f"local/{pulled.path.stem}"
-    runs = has_engine()
-    missing = "" if runs else f"\nTo run it, install the extra 'local': {shlex.join(installer_command(ENGINE))}"
+    runs = engine.has_engine()
+    missing = "" if runs else f"\nTo run it, install the extra 'local': {shlex.join(engine.installer_command())}"
     invocation.show(
         {"model": ref, "path": str(pulled.path), "sha256": pulled.sha256, "canRun": runs},
         f"{pulled.path}\nUse it: retinue models set {ref}{missing}",
@@ -329,29 +328,14 @@ async def _detect(home: Home, agent: str | None) -> Detected:
         return await detect_models(access.credentials.listed(), home.config.models, home.paths.models)
 
 
-def engine_requirement() -> str:
-    """Return the requirement that runs local models, as the package declares it."""
-    from importlib.metadata import requires
-
-    listed = next((each for each in requires("retinue") or () if each.startswith(ENGINE)), ENGINE)
-    return listed.partition(";")[0].strip()
-
-
-def has_engine() -> bool:
-    """Return whether local models can run in this process."""
-    from importlib.util import find_spec
-
-    return find_spec(ENGINE) is not None
-
-
 def ensure_engine(invocation: Invocation, *, ask: bool) -> bool:
     """Install what runs local models if it is missing, after asking if `ask`; returns whether it is there now."""
     import importlib
     import subprocess
 
-    if has_engine():
+    if engine.has_engine():
         return True
-    command = installer_command(engine_requirement())
+    command = engine.installer_command()
     shown = shlex.join(command)
     if ask and not click.confirm(f"Local models need the extra 'local'. Install it now? ({shown})", True, err=True):
         invocation.note(f"Nothing was downloaded. To install it later: {shown}")
@@ -359,24 +343,13 @@ def ensure_engine(invocation: Invocation, *, ask: bool) -> bool:
     invocation.note(f"Installing the extra 'local': {shown}")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     importlib.invalidate_caches()
-    if done.returncode or not has_engine():
+    if done.returncode or not engine.has_engine():
         invocation.note(
             f"The extra 'local' could not be installed. Check the network connection, then run: {shown}\n"
             "Any other kind of model works without it: retinue setup"
         )
         return False
     return True
-
-
-def installer_command(requirement: str) -> list[str]:
-    """Return the command that installs a package where this program runs."""
-    import shutil
-    from importlib.util import find_spec
-
-    uv = shutil.which("uv")
-    if find_spec("pip") is None and uv is not None:
-        return [uv, "pip", "install", "--python", sys.executable, requirement]
-    return [sys.executable, "-m", "pip", "install", requirement]
 
 
 def download_rows(entries: Iterable[PullableModel]) -> list[tuple[str, ...]]:

@@ -246,9 +246,7 @@ async def _download(invocation: Invocation, name: str, *, ask: bool) -> bool:
     """Download a model and use it; returns False, with the reason printed, if that is not possible."""
     from retinue.cli.models import ensure_engine, pull_showing
     from retinue.core.errors import RetinueError
-    from retinue.core.model import ModelRef
-    from retinue.providers.local.gguf import is_demo_model
-    from retinue.runtime.commands.setup import mark_step, use_model
+    from retinue.runtime.commands.setup import use_pulled
     from retinue.storage.auditlog import CLI
 
     try:
@@ -258,11 +256,7 @@ async def _download(invocation: Invocation, name: str, *, ask: bool) -> bool:
     except RetinueError as error:
         invocation.note(f"That did not work: {error}")
         return False
-    ref = ModelRef("local", pulled.path.stem)
-    if is_demo_model(ref.model):
-        mark_step(_reload(invocation), "model")  # not configured, so that any real model replaces it at once
-    else:
-        use_model(_reload(invocation), ref, CLI)
+    use_pulled(_reload(invocation), pulled, CLI)
     return True
 
 

@@ -137,11 +137,12 @@ async def _get_demo_model(invocation: Invocation) -> bool:
     """Download the demo model, but only if it could run afterwards."""
     import shlex
 
-    from retinue.cli.models import SMALLEST, engine_requirement, has_engine, installer_command, pull_showing
+    from retinue.cli.models import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
+    from retinue.providers.local import engine
 
-    if not has_engine():
-        install = shlex.join(installer_command(engine_requirement()))
+    if not engine.has_engine():
+        install = shlex.join(engine.installer_command())
         invocation.note(
             "No model was found. Add one: retinue setup --yes --provider ID --key-env VAR\n"
             f"Or install what runs local models, and start again: {install}"

@@ -23,6 +23,7 @@ from retinue.gateway.reload import Reloader
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.tools.approvals.store import Approval
@@ -70,7 +71,8 @@ class TurnPublisher:
 
 
 class BackgroundWork(Struct, frozen=True, eq=False):
-    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents, deliveries and clock checks."""
+    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents, deliveries, clock checks and the
+    download of a model."""
 
     jobs: JobRunner
     heartbeats: HeartbeatRunner
@@ -78,6 +80,7 @@ class BackgroundWork(Struct, frozen=True, eq=False):
     subagents: SubagentRunner
     delivery: DeliveryService
     clock_jumps: ClockJumpLog
+    download: ModelDownload
 
 
 class Gateway(Struct, frozen=True, eq=False):

@@ -47,6 +47,7 @@ from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.subagents.runner import open_subagents
@@ -144,7 +145,7 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
             hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
             clock_jumps = ClockJumpLog(runtime.services.database, home.clock)
-            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery, clock_jumps)
+            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks))
             gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -37,6 +37,31 @@ class TaskOption(Wire, frozen=True):
     message: str
 
 
+class DownloadOption(Wire, frozen=True):
+    """A model that can be downloaded to the gateway's machine, where it runs."""
+
+    name: str
+    about: str
+    bytes: int
+    received: int
+    """Bytes that an earlier, interrupted download received; the next one continues there."""
+    memory: int
+    tokens_per_second: int
+    licence: str
+    is_demo: bool
+
+
+class DownloadState(Wire, frozen=True):
+    """The last download; `total` is 0 if it is unknown, and `message` says why it ended and what to do."""
+
+    state: Literal["none", "running", "done", "failed", "stopped"]
+    name: str
+    stage: str
+    done: int
+    total: int
+    message: str
+
+
 class SetupState(Wire, frozen=True):
     """The progress of the setup, and what can be chosen."""
 
@@ -47,6 +72,8 @@ class SetupState(Wire, frozen=True):
     model: str | None
     is_demo: bool
     models: tuple[ModelOption, ...]
+    downloads: tuple[DownloadOption, ...]
+    download: DownloadState
     tempers: tuple[str, ...]
     first_tasks: tuple[TaskOption, ...]
 
@@ -79,6 +106,12 @@ class ChooseModel(Params, frozen=True):
     base_url: Name | None = None
 
 
+class Download(Params, frozen=True):
+    """The name of a model in `downloads`."""
+
+    name: Name
+
+
 class GiveProfile(Params, frozen=True):
     """What to write about the person and the agent; null leaves a fact as it is."""
 
@@ -97,9 +130,25 @@ class SkipStep(Params, frozen=True):
 SETUP_GET = Method("setup.get", Scope.ADMIN, Nothing, SetupState, "Return the progress of the first run.")
 SETUP_KEY = Method("setup.key", Scope.ADMIN, GiveKey, KeyTried, "Try a provider's key, and store it if it works.", True)
 SETUP_MODEL = Method("setup.model", Scope.ADMIN, ChooseModel, SetupState, "Make a model the default.", True)
+SETUP_DOWNLOAD = Method(
+    "setup.download", Scope.ADMIN, Download, DownloadState, "Download a model in the background, then use it.", True
+)
+SETUP_DOWNLOADING = Method("setup.downloading", Scope.ADMIN, Nothing, DownloadState, "Return the last download.")
+SETUP_STOP = Method(
+    "setup.stop", Scope.ADMIN, Nothing, DownloadState, "Stop the download; what was received is kept.", True
+)
 SETUP_PROFILE = Method(
     "setup.profile", Scope.ADMIN, GiveProfile, SetupState, "Write the names and the temper to the workspace.", True
 )
 SETUP_SKIP = Method("setup.skip", Scope.ADMIN, SkipStep, SetupState, "Leave out a step, or mark it as done.", True)
 
-METHODS = (SETUP_GET, SETUP_KEY, SETUP_MODEL, SETUP_PROFILE, SETUP_SKIP)
+METHODS = (
+    SETUP_GET,
+    SETUP_KEY,
+    SETUP_MODEL,
+    SETUP_DOWNLOAD,
+    SETUP_DOWNLOADING,
+    SETUP_STOP,
+    SETUP_PROFILE,
+    SETUP_SKIP,
+)

@@ -9,6 +9,7 @@ from retinue.core.model import ModelRef
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.providers.detect import recognise_key
+from retinue.providers.local.pull import PullableModel, PulledModel, list_pullable
 from retinue.runtime.commands import setup as flow
 from retinue.wire import setup as wire
 from retinue.wire.frames import Nothing
@@ -42,9 +43,56 @@ async def get_state(call: Call, params: Nothing) -> wire.SetupState:
         model=view.model,
         is_demo=view.is_demo,
         models=(*keys, *served),
+        downloads=tuple(_describe_download(*each) for each in list_pullable(home.paths.models)),
+        download=_describe_progress(call),
         tempers=tuple(TEMPERS),
         first_tasks=tuple(wire.TaskOption(title=task.title, message=task.message) for task in view.first_tasks),
     )
+
+
+def _describe_download(model: PullableModel, received: int) -> wire.DownloadOption:
+    return wire.DownloadOption(
+        name=model.name,
+        about=model.about,
+        bytes=model.bytes,
+        received=received,
+        memory=model.memory,
+        tokens_per_second=model.speed,
+        licence=model.licence,
+        is_demo=model.is_demo,
+    )
+
+
+def _describe_progress(call: Call) -> wire.DownloadState:
+    seen = call.gateway.background.download.progress
+    return wire.DownloadState(
+        state=seen.state, name=seen.name, stage=seen.stage, done=seen.done, total=seen.total, message=seen.message
+    )
+
+
+@registry.implements(wire.SETUP_DOWNLOAD)
+async def download_model(call: Call, params: wire.Download) -> wire.DownloadState:
+    home, who = call.runtime.home, call.principal.audited_as
+
+    async def use(pulled: PulledModel) -> None:
+        flow.use_pulled(call.runtime.home, pulled, who)
+        await call.gateway.reloader.apply()
+
+    # The variable that other programs also use for a mirror of the hub.
+    hub = home.environment.get("HF_ENDPOINT")
+    call.gateway.background.download.start(params.name, home.paths.models, hub, use)
+    return _describe_progress(call)
+
+
+@registry.implements(wire.SETUP_DOWNLOADING)
+async def get_download(call: Call, params: Nothing) -> wire.DownloadState:
+    return _describe_progress(call)
+
+
+@registry.implements(wire.SETUP_STOP)
+async def stop_download(call: Call, params: Nothing) -> wire.DownloadState:
+    call.gateway.background.download.stop()
+    return _describe_progress(call)
 
 
 @registry.implements(wire.SETUP_KEY)

@@ -2,6 +2,24 @@
 
 import { byId, make } from "./dom.js";
 
+const POLL_MS = 1000;
+const MB = 1e6;
+
+function describeDownload({ name, bytes, received, memory, tokensPerSecond, licence }) {
+  const size = `${Math.round(bytes / MB).toLocaleString("en")} MB`;
+  const left = received ? `, ${Math.floor((100 * received) / bytes)} % are here` : "";
+  return `${name} (${size}${left}; ${(memory / 1e9).toFixed(1)} GB of memory, about ${tokensPerSecond} tokens/s, ${licence})`;
+}
+
+function showProgress(bar, text, { name, stage, done, total }) {
+  if (total) {
+    bar.max = total;
+    bar.value = done;
+  } else bar.removeAttribute("value");
+  const of = total ? `: ${Math.floor((100 * done) / total)} % of ${Math.round(total / MB).toLocaleString("en")} MB` : "";
+  text.textContent = ` ${name}, ${stage}${of} `;
+}
+
 /** The card. `call(method, params)` calls the gateway, `say(text)` sends a message, `changed()` reloads the agent's name. */
 export class SetupCard {
   #root = byId("setup");
@@ -56,8 +74,59 @@ export class SetupCard {
       make("p", {}, "Paste a key of Anthropic, OpenAI, Google, OpenRouter or another provider: it is tried at once."),
       form,
       ...choices,
-      make("p", {}, "To download a model that runs here, use ", make("code", {}, "retinue setup"), " in a terminal."),
+      this.#downloads(state),
     ];
+  }
+
+  /** The models that can be downloaded, or the download that runs. */
+  #downloads({ downloads, download }) {
+    if (download.state === "running") return this.#downloading(download);
+    const rows = downloads.map((option) => {
+      const button = make("button", { type: "button" }, describeDownload(option));
+      button.addEventListener("click", () => this.#download(option.name));
+      return make("li", {}, button, ` ${option.about}`);
+    });
+    const ended = download.message ? [make("p", { class: "problem", role: "alert" }, download.message)] : [];
+    const heading = "Download a model that runs on the machine of the gateway";
+    const list = make("details", {}, make("summary", {}, heading), ...ended, make("ul", {}, ...rows));
+    list.open = ended.length > 0;
+    return list;
+  }
+
+  async #download(name) {
+    this.#busy(true);
+    const started = await this.#call("setup.download", { name });
+    this.#busy(false);
+    if (started) await this.load();
+  }
+
+  #downloading(download) {
+    const bar = make("progress", { "aria-label": "Download" });
+    const text = make("span", {}, "");
+    const stop = make("button", { type: "button" }, "Stop");
+    stop.addEventListener("click", async () => {
+      await this.#call("setup.stop", {});
+      await this.load();
+    });
+    showProgress(bar, text, download);
+    const row = make("p", { class: "download" }, bar, text, stop);
+    this.#watch(row, bar, text);
+    return row;
+  }
+
+  /** Follow the download as long as its row is shown. */
+  async #watch(row, bar, text) {
+    do {
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      if (!row.isConnected) return;
+      const download = await this.#call("setup.downloading", {});
+      if (!download) continue;
+      if (download.state !== "running") {
+        await this.load();
+        return;
+      }
+      showProgress(bar, text, download);
+    } while (row.isConnected);
   }
 
   async #giveKey(key, provider, anyway = false) {

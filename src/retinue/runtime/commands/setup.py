@@ -24,7 +24,8 @@ from retinue.providers.adapt_request import adapt_request
 from retinue.providers.auth_profiles import Profile
 from retinue.providers.base import Credential
 from retinue.providers.detect import KEY_PAGES, Detected, detect_models
-from retinue.providers.local.pull import PULLABLE, PullableModel
+from retinue.providers.local.gguf import is_demo_model
+from retinue.providers.local.pull import PulledModel
 from retinue.providers.settings import ProviderSettings
 from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.runtime.agents.prompting import machine_timezone
@@ -104,7 +105,6 @@ class SetupView(Struct, frozen=True):
     found: Detected
     model: str | None
     is_demo: bool
-    downloads: tuple[PullableModel, ...] = PULLABLE
     first_tasks: tuple[FirstTask, ...] = FIRST_TASKS
 
     @property
@@ -293,6 +293,15 @@ def use_model(home: Home, ref: ModelRef, who: str, *, base_url: str | None = Non
             changes.insert(1, Change(f"models.providers.{ref.provider}.api", json.dumps("openai-completions")))
     change_values(home.paths, changes, home.environment, who=who)
     mark_step(home, "model")
+
+
+def use_pulled(home: Home, pulled: PulledModel, who: str) -> None:
+    """Make a downloaded model the default; the demo model is not configured, so that any real one replaces it."""
+    ref = ModelRef("local", pulled.path.stem)
+    if is_demo_model(ref.model):
+        mark_step(home, "model")
+    else:
+        use_model(home, ref, who)
 
 
 def use_profile(home: Home, agent: AgentId, answers: ProfileAnswers) -> tuple[str, ...]:
