@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import httpx2
+from anyio.lowlevel import checkpoint_if_cancelled
 from msgspec import Struct
 
 from retinue.security.http1 import Http1Connection, ResponseParser
@@ -124,6 +125,8 @@ class CheckedPool:
         addresses = await find_addresses(host, origin[2], self._policy, self._resolve)
         await self._places.acquire()
         try:
+            # With a kept connection, nothing above waits: without this, a turn that was stopped would still send.
+            await checkpoint_if_cancelled()
             address, connection = self._find_idle(origin, addresses) or await self._dial(url, addresses, waits.connect)
             parser = await connection.send(head, body, waits.idle)
         except BaseException:
