@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -224,3 +225,38 @@ def _describe_plugin(registry: PluginRegistry, known: PluginFacts) -> dict[str, 
         "registers": list(known.brings),
         "slots": sorted(registry.claimed_slots(known.name)),
     }
+
+
+def find_plugin_command(name: str, arguments: Sequence[str]) -> click.Command | None:
+    """Return a command that a plugin adds to the command line; None if no enabled plugin has it."""
+    from retinue.core.errors import RetinueError
+    from retinue.core.extension import CommandExtension, ExtensionPoint
+    from retinue.plugins.containment import call_contained
+    from retinue.plugins.manifest import PluginError
+    from retinue.runtime.home import load_home
+    from retinue.storage.home_paths import locate_home
+
+    try:
+        home = load_home(locate_home(_option(arguments, "--home"), _option(arguments, "--profile")))
+    except (RetinueError, OSError):
+        return None  # the command is unknown; whatever is wrong with the home is reported by known commands
+    found = home.registry.extensions[ExtensionPoint.CLI].get(name)
+    if not isinstance(found, CommandExtension):
+        return None
+    try:
+        command = call_contained(found.make.load)
+    except PluginError as error:
+        raise click.ClickException(f"The plugin '{found.plugin}' failed: {error}.") from None
+    if not isinstance(command, click.Command):
+        raise click.ClickException(f"{found.make.target} of the plugin '{found.plugin}' is not a click command.")
+    return command
+
+
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    """Return the value of an option, written as `--name value` or `--name=value`."""
+    for index, argument in enumerate(arguments):
+        if argument == name and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+    return None

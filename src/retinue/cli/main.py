@@ -76,7 +76,7 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return _find_plugin_command(cmd_name)
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
@@ -87,7 +87,8 @@ class LazyGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        is_word = bool(args) and not args[0].startswith("-")
+        if is_word and args[0] not in COMMANDS and _find_plugin_command(args[0]) is None:
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, n=1)
@@ -107,6 +108,13 @@ class LazyGroup(Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+def _find_plugin_command(name: str) -> click.Command | None:
+    """Return the command of a plugin; the home comes from the options, which are not parsed yet."""
+    from retinue.cli.extensions import find_plugin_command
+
+    return find_plugin_command(name, sys.argv[1:])
 
 
 @click.group(

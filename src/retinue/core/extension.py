@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from retinue.core.api import Assistant
+    from retinue.core.keys import SessionKey
 
 
 class ExtensionPoint(StrEnum):
@@ -93,3 +98,25 @@ class SkillRoot(Struct, frozen=True):
 
     path: Path
     plugin: str
+
+
+class PluginContext(Struct, frozen=True):
+    """What services and lifecycle functions of a plugin receive."""
+
+    plugin: str
+    config: Mapping[str, Any]
+    """Its settings, as `Registrar.config` has them."""
+    data: Path
+    """A folder for its own files; the plugin creates it."""
+    assistant: Assistant
+    """The agents of the home: send a message, and wait for the answer."""
+
+
+class CommandCall(Struct, frozen=True):
+    """A slash command of a plugin that a message contains."""
+
+    rest: str
+    """The text after the command's name."""
+    session: SessionKey
+    sender: str
+    is_owner: bool

@@ -27,7 +27,8 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
-from retinue.gateway.methods.table import all_methods
+from retinue.gateway.methods.table import methods_with_plugins
+from retinue.gateway.plugins import run_plugins
 from retinue.gateway.reload import Reloader
 from retinue.gateway.shutdown import DRAIN_SECONDS, ShutdownRequest, handling_signals
 from retinue.gateway.transport import (
@@ -168,7 +169,8 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
 async def _serve(
     gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest, hangup: asyncio.Event
 ) -> None:
-    app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, all_methods()))
+    methods = methods_with_plugins(gateway.runtime.home.registry)
+    app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, methods))
     config = uvicorn.Config(
         app,
         http=HttpProtocol,
@@ -222,6 +224,7 @@ def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
     if runtime.home.config.cron.enabled:
         tasks.start_soon(background.jobs.serve)
     tasks.start_soon(background.heartbeats.serve)
+    tasks.start_soon(run_plugins, runtime)
     tasks.start_soon(load_hook_folders(runtime.home).run_hooks, "gateway:startup")
     if is_hook_on(runtime.home, "boot-md"):
         tasks.start_soon(run_logged, "BOOT.md", boot_agents, runtime, runtime.dispatcher)

@@ -73,11 +73,17 @@ class Registrar(Protocol):
         ...
 
     def method(self, name: str, call: str, *, scope: str) -> None:
-        """Add a gateway method, `<plugin>.<name>`: `call` is an async function of the parameters, a mapping."""
+        """Add a gateway method, `<plugin>.<name>`: `call` is an async function of the parameters, a mapping.
+
+        What it returns is sent as `value`.
+        """
         ...
 
     def service(self, name: str, run: str) -> None:
-        """Add a background service of the gateway: `run` is an async function that runs until it is cancelled."""
+        """Add a background service of the gateway: `run` is an async function of a `PluginContext`.
+
+        It runs until it is cancelled, and is started again if it fails.
+        """
         ...
 
     def skills(self, path: Path) -> None:
@@ -109,7 +115,7 @@ class Registrar(Protocol):
         ...
 
     def lifecycle(self, *, init: str | None = None, shutdown: str | None = None) -> None:
-        """Run an async function without arguments when a runtime opens or closes."""
+        """Run an async function of a `PluginContext` when the gateway starts or stops."""
         ...
 
 

@@ -166,6 +166,10 @@ class PluginRegistrar:
                     owner_only=declared.owner_only,
                 )
                 self._add(point, extension)
+            elif point is ExtensionPoint.LIFECYCLE:
+                if name not in ("init", "shutdown"):
+                    raise PluginError(f"its manifest declares the lifecycle step '{name}'; use init or shutdown")
+                self._add(point, self._extension(f"{self._manifest.id}.{name}", declared.target))
             elif point in (ExtensionPoint.HTTP, ExtensionPoint.METHODS):
                 self._add_route(point, name, declared.target, declared.scope, declared.verbs)
             else:

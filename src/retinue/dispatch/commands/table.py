@@ -88,6 +88,8 @@ async def run_command(text: str, target: CommandTarget) -> Answer | None:
     if target.is_for_other and typed.name not in OPEN_TO_OTHERS:
         return Answer(f"/{typed.name} is only for the owner of this assistant.")
     if command is None:
+        command = next((each for each in target.commands() if each.name == typed.name), None)
+    if command is None:
         return await target.use_skill(typed.name, typed.rest) if typed.name in target.skill_commands() else None
     if command.owner_only and not target.owner:
         return Answer(f"/{command.name} is only for the owner of this assistant.")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from retinue.gateway.errors import RequestRefused, read_json
+from retinue.gateway.errors import RequestRefused, read_json, read_plain_json
 from retinue.gateway.gateway import Call
 from retinue.wire.frames import Method, Params, Wire
 from retinue.wire.protocol import ErrorCode
@@ -18,10 +18,14 @@ Act = Callable[[Call, P], Awaitable[R]]
 
 
 class MethodBinding(Struct, frozen=True):
-    """A method and the function that implements it."""
+    """A method and the function that implements it.
+
+    `takes_mapping` is true for a method of a plugin: its parameters have no declared type.
+    """
 
     method: Method[Any, Any]
     act: Act[Any, Any]
+    takes_mapping: bool = False
 
 
 class MethodRegistry:
@@ -53,5 +57,13 @@ async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: st
             ErrorCode.NOT_FOUND, f"There is no method '{name[:100]}'. The hello of `connect` lists all methods."
         )
     call.principal.require(binding.method.scope)
-    result: Wire = await binding.act(call, read_json(params, binding.method.params))
+    decoded = _read_mapping(params) if binding.takes_mapping else read_json(params, binding.method.params)
+    result: Wire = await binding.act(call, decoded)
     return result
+
+
+def _read_mapping(params: bytes) -> dict[str, Any]:
+    decoded = read_plain_json(params)
+    if not isinstance(decoded, dict):
+        raise RequestRefused(ErrorCode.BAD_REQUEST, "The parameters must be a JSON object.")
+    return decoded

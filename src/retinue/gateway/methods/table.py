@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from retinue.core.extension import ExtensionPoint
 from retinue.gateway.methods import agents, approvals, automation, messages, sessions, setup, system
 from retinue.gateway.methods.registry import MethodBinding
+from retinue.gateway.plugins import plugin_methods
+from retinue.plugins.registry import PluginRegistry
 from retinue.wire.methods import METHODS
 
 _NOUNS = (system, messages, sessions, agents, approvals, automation, setup)
+
+
+def methods_with_plugins(registry: PluginRegistry) -> Mapping[str, MethodBinding]:
+    """Return the built-in methods and those of plugins, `<plugin>.<name>`."""
+    added = registry.extensions[ExtensionPoint.METHODS]
+    return {**plugin_methods(added.values()), **all_methods()} if added else all_methods()
 
 
 @cache

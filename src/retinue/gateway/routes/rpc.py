@@ -13,13 +13,13 @@ from retinue.gateway.endpoint import RouteEndpoint, admit, failure_response, jso
 from retinue.gateway.errors import explain_failure
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import call_method
-from retinue.gateway.methods.table import all_methods
+from retinue.gateway.methods.table import methods_with_plugins
 from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
 
 async def call(gateway: Gateway, request: Request) -> Response:
-    methods, calls = all_methods(), gateway.state.metrics.calls
+    methods, calls = methods_with_plugins(gateway.runtime.home.registry), gateway.state.metrics.calls
     name: str = request.path_params["method"]
     if name in methods:
         admit(gateway, request, methods[name].method.scope)

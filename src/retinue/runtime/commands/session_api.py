@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,14 +15,26 @@ from retinue.core.api import Display, Greeting
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
+from retinue.core.extension import CommandCall, CommandExtension, ExtensionPoint
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, StatusReport, UsageRow, parse_command
+from retinue.dispatch.commands.command import (
+    Answer,
+    CommandTarget,
+    Fresh,
+    SlashCommand,
+    StatusReport,
+    UsageRow,
+    parse_command,
+)
 from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
 from retinue.dispatch.hook_points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
+from retinue.plugins.containment import await_contained, call_contained
+from retinue.plugins.manifest import PluginError
+from retinue.plugins.registry import PluginRegistry
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
 from retinue.runtime.agents.workspace import NOT_OURS
 from retinue.runtime.approvals import Permissions
@@ -41,6 +54,8 @@ from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
+COMMAND_SECONDS = 60.0
+"""How long a slash command of a plugin may take."""
 BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
 TINY_WINDOW = 16_384
 
@@ -58,6 +73,14 @@ async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
     )
     heard, _ = await conversation.parts.shared.bus.fire(COMMAND, given)
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
+
+
+def plugin_commands(registry: PluginRegistry) -> list[CommandExtension]:
+    """Return the slash commands of plugins; a plugin that takes a built-in name is switched off."""
+    found = registry.extensions[ExtensionPoint.COMMANDS]
+    for name in [name for name in found if name in RESERVED]:
+        registry.switch_off(found[name].plugin, f"there is already a command /{name}")
+    return [each for each in found.values() if isinstance(each, CommandExtension)]
 
 
 class SessionApi(Struct, frozen=True):
@@ -85,7 +108,19 @@ class SessionApi(Struct, frozen=True):
         return person_of(self.conversation.parts.store.peek(self.session), self.inbound) is not None
 
     def commands(self) -> Sequence[SlashCommand]:
-        return COMMANDS
+        home = self.conversation.parts.home
+        return (*COMMANDS, *(self._plugin_command(each) for each in plugin_commands(home.registry)))
+
+    def _plugin_command(self, extension: CommandExtension) -> SlashCommand:
+        async def run(target: CommandTarget, rest: str) -> Answer:
+            call = CommandCall(rest, self.session, self.sender, self.owner)
+            try:
+                handler = await anyio.to_thread.run_sync(call_contained, extension.make.load)
+                return Answer(str(await await_contained(handler, call, seconds=COMMAND_SECONDS)))
+            except PluginError as error:
+                return Answer(f"/{extension.name} of the plugin '{extension.plugin}' failed: {error}.")
+
+        return SlashCommand(extension.name, extension.summary, run, extension.usage, extension.owner_only)
 
     def skill_commands(self) -> Mapping[str, str]:
         return {command.name: command.description for command in self._skills()}

@@ -1,0 +1,1 @@
+"""A plugin that uses every extension point, for tests."""
