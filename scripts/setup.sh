@@ -16,11 +16,26 @@ if [ ! -x "$VENV/bin/python" ]; then
         exit 1
     }
 fi
-# The installer shows the progress of its downloads on a terminal; without one it would only fill a log.
-quiet=--quiet
-[ -t 1 ] && quiet=
+# One line that changes on a terminal; what the installer printed is kept, and shown if it fails.
+log=$VENV/install.log
 install() {
-    "$VENV/bin/python" -m pip install $quiet --disable-pip-version-check -c constraints.txt "$@"
+    : >"$log"
+    "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt "$@" \
+        >"$log" 2>&1 &
+    pid=$!
+    if [ -t 1 ]; then
+        while kill -0 $pid 2>/dev/null; do
+            step=$(grep -E '^ *(Collecting|Downloading|Obtaining|Preparing|Installing|Building)' "$log" | tail -n 1)
+            printf '\r\033[K  %.70s' "$(echo $step)"
+            sleep 0.3
+        done
+        printf '\r\033[K'
+    fi
+    wait $pid || {
+        grep -v "^WARNING: Location .* is ignored" "$log" | tail -n 25 >&2
+        echo "The installation failed; everything it printed is in $log. Check the network connection, then try again." >&2
+        exit 1
+    }
 }
 case $purpose in
 run)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,20 @@ def test_a_qr_code_is_a_square_with_a_light_border() -> None:
     assert len(lines[0]) // 2 <= len(lines) <= len(lines[0]) // 2 + 1
     assert set(lines[0]) == {"█"}
     assert all(line.startswith("██") and line.endswith("██") for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("zbarimg") is None, reason="zbarimg, which reads QR codes, is not installed")
+def test_a_camera_reads_the_link_from_a_dark_terminal(tmp_path: Path) -> None:
+    link = "http://192.168.1.20:18790/#pair=ABCD-EFGH"
+    light = {"█": (255, 255), "▀": (255, 0), "▄": (0, 255), " ": (0, 0)}
+    lines = draw_qr_code(link).splitlines()
+    rows = [[0] * 4 + [light[cell][half] for cell in line] + [0] * 4 for line in lines for half in (0, 1)]
+    picture = [[0] * len(rows[0])] * 4 + rows + [[0] * len(rows[0])] * 4
+    pixels = b"".join(bytes(value for value in row for _ in range(6)) * 6 for row in picture)
+    file = tmp_path / "terminal.pgm"
+    file.write_bytes(f"P5 {len(rows[0]) * 6} {len(picture) * 6} 255\n".encode() + pixels)
+    read = subprocess.run(["zbarimg", "-q", "--raw", str(file)], capture_output=True, text=True, check=True)
+    assert read.stdout.strip() == link
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from retinue.cli.main import COMMANDS
@@ -105,6 +107,25 @@ def test_a_completion_script_names_the_command(retinue: RunCommand, shell: str) 
     assert ran.code == 0
     assert "_RETINUE_COMPLETE" in ran.out
     assert ran.out.startswith("# ")
+
+
+@pytest.mark.parametrize("shell", ["bash --norc --noprofile -i", "zsh -f -i", "fish -N -i"])
+def test_a_shell_loads_the_script_and_completes(tmp_path: Path, shell: str) -> None:
+    name, *options = shell.split()
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    script = tmp_path / "script"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path, "TERM": "xterm"}
+    script.write_text(subprocess.check_output(["retinue", "completion", name], text=True, env=environment))
+    child = pexpect.spawn(name, options, env=environment, encoding="utf-8", timeout=60, dimensions=(30, 100))
+    try:
+        child.sendline(f"source {script}; echo loa''ded")
+        child.expect_exact("loaded\r")
+        child.send("retinue sess\t")
+        child.expect_exact("sessions")
+    finally:
+        child.close(force=True)
 
 
 def test_commands_complete_without_importing_them() -> None:

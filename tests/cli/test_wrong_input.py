@@ -16,7 +16,7 @@ WRONG = {
     "chatt": "Did you mean 'chat'?",
     "--nosuch": HELP,
     "agent": "Use -m TEXT, or pipe the text in",
-    "agent -m": HELP,
+    "agent -m": "`retinue agent --help`",
     "agent -m hi --agent nobody": "Known: main",
     "agent -m hi --session agent:nobody:main": "Known: main",
     "agent -m hi --session :::": "Use a name such as 'ideas'",
@@ -45,7 +45,7 @@ WRONG = {
     "prompt --nosuch": HELP,
     "config get nosuch": "`retinue config schema` lists the keys",
     "config get nosuch.key": "`retinue config schema` lists the keys",
-    "config set": "Missing argument 'KEY'",
+    "config set": "Missing argument 'KEY'. `retinue config set --help` shows the usage",
     "config set nosuch 1": "`retinue config schema` lists the keys",
     "config set gateway.port abc": "expected a whole number, at least 1 and at most 65535",
     "config set gateway.port 99999999": "expected a whole number, at least 1 and at most 65535",
@@ -114,6 +114,7 @@ def test_wrong_input_is_answered_with_what_to_do(retinue: RunCommand, line: str)
     assert text.code in (1, 2)
     assert WRONG[line] in text.err
     assert "Traceback" not in text.err
+    assert "Error:" not in text.err
     data = retinue("--json", *shlex.split(line))
     assert data.code == text.code
     assert data.data["error"].keys() == {"kind", "message"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,7 +16,7 @@ import click
 from retinue.cli.terminal import echo, is_terminal, width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from retinue.core.keys import SessionKey
@@ -173,12 +174,26 @@ def common_options() -> list[click.Option]:
     ]
 
 
+@contextmanager
+def _named_in_errors(context: click.Context) -> Iterator[None]:
+    """Let errors of the parser know the command, so that they point to its help."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or context
+        raise
+
+
 class Command(click.Command):
     """A command with the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _named_in_errors(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; log records go to the log file and never into the output."""
@@ -196,6 +211,10 @@ class Group(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _named_in_errors(ctx):
+            return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their complete summaries, which click would truncate."""

@@ -174,11 +174,7 @@ def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
             if as_json:
                 _print_json("UsageError", f"{error.format_message()}{_point_to_help(error)}")
             else:
-                shown = io.StringIO()
-                error.show(shown)
-                if not _has_context(error):
-                    shown.write(f"{_point_to_help(error).strip()}\n")
-                echo(_redact(shown.getvalue()), err=True, nl=False)
+                echo(_redact(f"error: {error.format_message()}{_point_to_help(error)}"), err=True)
             return error.exit_code
         case RetinueError():
             _report(invocation, error)
@@ -200,14 +196,11 @@ def _report_interrupt(invocation: Invocation) -> None:
 
 
 def _point_to_help(error: click.ClickException) -> str:
-    """Return where the usage is explained."""
+    """Return where the usage is explained; nothing if the message says so itself."""
+    if "--help" in error.format_message():
+        return ""
     command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "retinue"
     return f" `{command} --help` shows the usage."
-
-
-def _has_context(error: click.ClickException) -> bool:
-    """Return whether click itself prints the usage: an error of its parser does not know the command."""
-    return isinstance(error, click.UsageError) and error.ctx is not None
 
 
 def _log(error: OSError, invocation: Invocation) -> None:

@@ -23,6 +23,9 @@ HOW_TO_USE = {
     "fish": "retinue completion fish > ~/.config/fish/completions/retinue.fish",
 }
 
+START = {"zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"}
+"""What must come first: without its completion system, which a start-up file may lack, zsh ignores the script."""
+
 
 @click.command(cls=Command)
 @click.argument("run", required=False)
@@ -200,5 +203,5 @@ def completion(invocation: Invocation, context: click.Context, shell: str) -> No
     made = get_completion_class(shell)
     assert made is not None
     root = context.find_root().command
-    script = made(root, {}, "retinue", COMPLETE_VARIABLE).source()
+    script = START.get(shell, "") + made(root, {}, "retinue", COMPLETE_VARIABLE).source()
     invocation.show({"shell": shell, "script": script}, f"# {HOW_TO_USE[shell]}\n{script}", exact=True)
