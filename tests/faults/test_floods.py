@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from pathlib import Path
 
 import anyio
@@ -13,7 +15,7 @@ import pytest
 from retinue.core.clock import random_uuid
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.lanes import LaneKind, Lanes
-from retinue.dispatch.shares import FairQueue, FairSlots, Share, StepQueue, current_share
+from retinue.dispatch.shares import ACTIVE_SECONDS, FairQueue, FairSlots, Share, StepQueue, current_share
 from retinue.runtime.dispatcher.dispatcher import SPARE_PLACES, run_in_steps
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
@@ -49,6 +51,99 @@ async def test_another_client_begins_each_step_before_the_second_next_one_of_a_f
     assert len(at) == own
     # One step of the flood may run in the iteration in which the other client's begins, and one in the next.
     assert max(later - earlier for earlier, later in zip([0, *at], at, strict=False)) <= 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_busy_client_uses_a_third_of_the_time_while_another_is_active(seed: int) -> None:
+    chance, clock = random.Random(seed), Ticking()
+    steps = StepQueue(clock.read)
+    with ExitStack() as tasks:
+        for _ in range(chance.randrange(5, 50)):
+            tasks.enter_context(steps.task(FLOODER))
+        tasks.enter_context(steps.task(OTHER))
+        for _ in range(10):
+            assert await _do_step(steps, clock, FLOODER, 0.004), "nobody else is active"
+        used, began = 0.0, clock.now
+        while clock.now < began + 1:
+            assert await _do_step(steps, clock, OTHER, 0.0), "a client with few tasks never pauses"
+            clock.now += chance.uniform(0.0, 0.003)
+            took = chance.uniform(0.0001, 0.02)
+            used += took if await _do_step(steps, clock, FLOODER, took) else 0
+        assert 0.2 < used / (clock.now - began) < 0.36
+        clock.now += ACTIVE_SECONDS * 2
+        for _ in range(10):
+            assert await _do_step(steps, clock, FLOODER, 0.01), "the other client is no longer active"
+
+
+class Ticking:
+    """A clock that the test moves."""
+
+    now = 100.0
+
+    def read(self) -> float:
+        return self.now
+
+
+async def _do_step(steps: StepQueue, clock: Ticking, share: Share, seconds: float) -> bool:
+    """Do a step that takes so long, in an iteration of its own; return false if the client must wait."""
+    await anyio.lowlevel.checkpoint()
+    begun = steps.try_begin(share)
+    if begun:
+        clock.now += seconds
+        steps.end(share, seconds)
+    await anyio.lowlevel.checkpoint()
+    return begun
+
+
+async def test_a_client_without_a_slot_or_lane_gets_one_while_another_client_holds_as_many_as_it_may() -> None:
+    slots, lanes, held = FairSlots(6), Lanes(4), Counter[str]()
+
+    async def hold(name: str, slot: AbstractAsyncContextManager[None]) -> None:
+        async with slot:
+            held[name] += 1
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        for own in (FLOODER, OTHER):
+            for number in range(5):
+                key = SessionKey.parse(f"agent:main:{own[1]}-{number}")
+                tasks.start_soon(hold, f"slots of {own[1]}", slots.slot(own))
+                tasks.start_soon(hold, f"lanes of {own[1]}", lanes.enter(key, parent=own))
+            await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert held == {"slots of flood": 4, "slots of other": 1, "lanes of flood": 3, "lanes of other": 1}
+
+
+async def test_sub_agents_start_while_the_last_lane_is_kept_for_another_client() -> None:
+    lanes, parent = Lanes(4, subagents=8), SessionKey.parse("agent:main:parent")
+    async with AsyncExitStack() as held, anyio.create_task_group() as tasks:
+
+        async def wait_for_lane(key: SessionKey) -> None:
+            async with lanes.enter(key, parent=FLOODER):
+                pass
+
+        keys = [SessionKey.parse(f"agent:main:{number}") for number in range(12)]
+        for key in keys[:3]:
+            await held.enter_async_context(lanes.enter(key, parent=FLOODER))
+        tasks.start_soon(wait_for_lane, keys[3])
+        await anyio.wait_all_tasks_blocked()
+        assert lanes.waiting == 1
+        with anyio.fail_after(PATIENCE):
+            for key in keys[4:]:
+                await held.enter_async_context(lanes.enter(key, LaneKind.SUBAGENT, parent=parent))
+        tasks.cancel_scope.cancel()
+
+
+async def test_clients_without_tasks_are_forgotten_while_another_one_waits() -> None:
+    clock = Ticking()
+    steps = StepQueue(clock.read)
+    with steps.task(OTHER):
+        for number in range(100):
+            share = (f"192.0.2.{number}", "client")
+            with steps.task(share):
+                assert await _do_step(steps, clock, share, 0.0)
+            clock.now += ACTIVE_SECONDS
+        assert len(steps) <= 3
 
 
 @pytest.mark.parametrize("seed", SEEDS)

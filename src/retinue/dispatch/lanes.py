@@ -3,7 +3,7 @@
 A session runs one turn at a time, in the order of arrival. Sessions take turns, so that one with a long queue does not
 block the others. Sub-agents have a separate limit, because a turn that waits for its sub-agent must not hold the slot
 that the sub-agent needs. Among turns that are ready, that of the parent or client with the fewest running ones goes
-first, so that one with many does not block another's.
+first, so that one with many does not block another's. For the same reason the last slot goes to a client without one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from retinue.core.keys import SessionKey
 
 MAX_WAITING_PER_SESSION = 100
 MAX_WAITING = 1_000
+MIN_TO_RESERVE = 4
+"""From how many slots on the last one is reserved for a client that holds none."""
 
 
 class LaneKind(StrEnum):
@@ -59,6 +61,7 @@ class Lanes:
     ) -> None:
         self.max_running = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}
+        self._reserved = {LaneKind.MAIN: int(main >= MIN_TO_RESERVE), LaneKind.SUBAGENT: 0}
         self._max_per_session = max_per_session
         self._max_waiting = max_waiting
         self._lines: dict[SessionKey, deque[_Turn]] = {}
@@ -148,9 +151,11 @@ class Lanes:
     def _choose(self) -> SessionKey | None:
         """Return the session that starts next: the first with a free slot whose parent holds the fewest."""
         heads = [self._lines[session][0] for session in self._next]
-        ready = [turn for turn in heads if self._free[turn.kind] > 0]
-        chosen = min(ready, key=lambda turn: self._held[turn.parent], default=None)
+        chosen = min(filter(self._may_start, heads), key=lambda turn: self._held[turn.parent], default=None)
         return chosen.session if chosen else None
+
+    def _may_start(self, turn: _Turn) -> bool:
+        return self._free[turn.kind] > (self._reserved[turn.kind] if self._held[turn.parent] else 0)
 
     def _forget_empty_line(self, session: SessionKey) -> None:
         if not self._lines[session]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
@@ -17,10 +18,18 @@ Share = tuple[str, ...]
 
 T = TypeVar("T")
 
-ITERATIONS_BETWEEN = 8
-"""How many iterations of the event loop pass between two steps of a client while another one is active."""
+PAUSE_PER_STEP = 2.0
+"""How long a busy client pauses after a step while a less busy one is active, as a multiple of the step's duration."""
+BUSIER = 2
+"""A client is busier than another one if it has more than this many times as many tasks."""
 ACTIVE_SECONDS = 0.1
 """How long after its last step a client counts as active: it may wait for a model or a tool."""
+MAX_CREDIT = 0.005
+"""A pause that was longer than due, since timers are coarse, makes the next ones shorter by at most so many seconds."""
+MAX_COMPARED = 16
+"""With how many of the clients that were active last a client is compared."""
+RESERVED_SLOTS = 2
+"""The last slots, which go to clients that hold none."""
 CLIENT_LEVELS, CONNECTION_LEVELS = 2, 3
 """How many levels of a share name the client, and how many its connection."""
 
@@ -109,93 +118,172 @@ class FairQueue(Generic[T]):
 
 
 class FairSlots:
-    """A number of slots. One that becomes free goes to the share whose turn it is."""
+    """A number of slots. One that becomes free goes to the client that holds the fewest.
+
+    The last ones are for clients that hold none, so that nobody waits for the end of the turns of a busy client.
+    """
 
     def __init__(self, total: int) -> None:
         self._free = total
-        self._waiting = FairQueue[asyncio.Event]()
+        self._reserved = min(RESERVED_SLOTS, total // 2)
+        self._held: Counter[Share] = Counter()
+        self._waiting: dict[Share, FairQueue[asyncio.Event]] = {}
 
     @asynccontextmanager
     async def slot(self, share: Share) -> AsyncIterator[None]:
         """Wait for a slot and hold it while the block runs."""
-        await self._acquire(share)
-        try:
-            yield
-        finally:
-            self._release()
-
-    async def _acquire(self, share: Share) -> None:
-        if self._free > 0 and not self._waiting:
-            self._free -= 1
-            return
+        client = share[:CLIENT_LEVELS]
         granted = asyncio.Event()
-        self._waiting.add(share, granted)
+        self._waiting.setdefault(client, FairQueue()).add(share[CLIENT_LEVELS:], granted)
+        self._grant_free()
         try:
             await granted.wait()
-        except asyncio.CancelledError:
+            yield
+        finally:
             if granted.is_set():
-                self._release()
+                self._release(client)
             else:
-                self._waiting.remove(share, granted)
-            raise
+                self._waiting[client].remove(share[CLIENT_LEVELS:], granted)
+                if not self._waiting[client]:
+                    del self._waiting[client]
 
-    def _release(self) -> None:
-        if self._waiting:
-            self._waiting.take().set()
-        else:
-            self._free += 1
+    def _release(self, client: Share) -> None:
+        self._free += 1
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+        self._grant_free()
+
+    def _grant_free(self) -> None:
+        while self._free and self._waiting:
+            client = min(self._waiting, key=self._held.__getitem__)
+            if self._held[client] and self._free <= self._reserved:
+                return
+            queue = self._waiting.pop(client)
+            queue.take().set()
+            if queue:
+                self._waiting[client] = queue  # behind the others
+            self._free -= 1
+            self._held[client] += 1
+
+
+class _Client:
+    """The tasks of a client, and those of their steps that wait."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.waiting = FairQueue[asyncio.Future[None]]()
+        self.is_due = False
+        """Whether a call that begins the next step is scheduled."""
+        self.active_at = -math.inf
+        self.pause_until = -math.inf
 
 
 class StepQueue:
-    """Lets each client do one step, from one wait of a task to its next, in each iteration of the event loop.
+    """Decides when a task may do its next step, from one of its waits to the next.
 
-    All tasks that are ready would otherwise run in the same iteration: a client with a hundred of them would delay each
-    step of every other client by a hundred steps. A turn also takes many iterations in which it does little, such as
-    passing an answer to the task that sends it. So a client with further steps lets some iterations pass between two of
-    them while another client is active.
+    All tasks that are ready would otherwise run in the same iteration of the event loop: a client with a hundred of
+    them would delay each step of every other client by a hundred steps. So a client begins one step in each iteration.
+    A turn also takes many iterations in which it does little, so a client that is busier than another active one also
+    pauses after each step, in proportion to its duration: it leaves the larger part of the time to the others.
     """
 
-    def __init__(self) -> None:
-        self._waiting: dict[Share, FairQueue[asyncio.Future[None]]] = {}
-        """The further steps of each client that has done one in this iteration."""
-        self._latest: tuple[Share, float] = ((), -math.inf)
-        self._before: tuple[Share, float] = ((), -math.inf)
-        """The clients that did the last steps, and when: the last one, and the last one that is another."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._clients: OrderedDict[Share, _Client] = OrderedDict()
+        """The client that did the last step is the last one."""
+        self._without_tasks: OrderedDict[Share, None] = OrderedDict()
+        """The clients whose last task ended, the latest one last; some may have tasks again."""
+
+    def __len__(self) -> int:
+        """Return how many clients are remembered."""
+        return len(self._clients)
+
+    @contextmanager
+    def task(self, share: Share) -> Iterator[None]:
+        """Count a task of a client while the block runs."""
+        name = share[:CLIENT_LEVELS]
+        client = self._clients.setdefault(name, _Client())
+        client.tasks += 1
+        try:
+            yield
+        finally:
+            client.tasks -= 1
+            if not client.tasks:
+                self._without_tasks[name] = None
+                self._without_tasks.move_to_end(name)
+            self._forget_inactive()
 
     def try_begin(self, share: Share) -> bool:
-        """Begin a step now if the client has begun no other in this iteration."""
-        client = share[:CLIENT_LEVELS]
-        if client in self._waiting:
+        """Begin a step now, unless the client has begun another one in this iteration or must pause."""
+        name = share[:CLIENT_LEVELS]
+        client = self._clients[name]
+        if client.is_due or self._pause_of(name, client) > 0:
             return False
-        self._waiting[client] = FairQueue()
-        self._record_step(client)
+        self._record_step(name, client)
         return True
 
     def line_up(self, share: Share) -> asyncio.Future[None]:
         """Return a future that is done when the step may begin, after `try_begin` returned false."""
+        name = share[:CLIENT_LEVELS]
+        client = self._clients[name]
         turn = asyncio.get_running_loop().create_future()
-        self._waiting[share[:CLIENT_LEVELS]].add(share[CLIENT_LEVELS:], turn)
+        client.waiting.add(share[CLIENT_LEVELS:], turn)
+        if not client.is_due:
+            self._schedule(name, client)
         return turn
 
-    def _record_step(self, client: Share) -> None:
-        loop = asyncio.get_running_loop()
-        if self._latest[0] != client:
-            self._before = self._latest
-        self._latest = (client, loop.time())
-        loop.call_soon(self._begin_next, client, ITERATIONS_BETWEEN)
+    def end(self, share: Share, seconds: float) -> None:
+        """Record how long a step took."""
+        client = self._clients[share[:CLIENT_LEVELS]]
+        now = self._clock()
+        due = max(client.pause_until, now - seconds - MAX_CREDIT) + seconds * (1 + PAUSE_PER_STEP)
+        client.pause_until = min(due, now + seconds * PAUSE_PER_STEP)
 
-    def _begin_next(self, client: Share, pause: int) -> None:
-        """Let the next step of a client begin, after `pause` iterations of the event loop if others are active."""
-        loop = asyncio.get_running_loop()
-        waiting = self._waiting[client]
-        other = self._latest if self._latest[0] != client else self._before
-        if waiting and pause and loop.time() - other[1] < ACTIVE_SECONDS:
-            loop.call_soon(self._begin_next, client, pause - 1)
+    def _record_step(self, name: Share, client: _Client) -> None:
+        client.active_at = self._clock()
+        self._clients.move_to_end(name)
+        client.is_due = True
+        asyncio.get_running_loop().call_soon(self._begin_next, name, client)
+
+    def _schedule(self, name: Share, client: _Client) -> None:
+        client.is_due = True
+        asyncio.get_running_loop().call_later(self._pause_of(name, client), self._begin_next, name, client)
+
+    def _begin_next(self, name: Share, client: _Client) -> None:
+        """Let the next step of a client begin, or wait until its pause ends."""
+        client.is_due = False
+        if client.waiting and self._pause_of(name, client) > 0:
+            self._schedule(name, client)
             return
-        while waiting:
-            turn = waiting.take()
+        while client.waiting:
+            turn = client.waiting.take()
             if not turn.done():  # else its task was cancelled
                 turn.set_result(None)
-                self._record_step(client)
+                self._record_step(name, client)
                 return
-        del self._waiting[client]
+
+    def _pause_of(self, name: Share, client: _Client) -> float:
+        """Return for how many seconds a client must still pause."""
+        now = self._clock()
+        left = client.pause_until - now
+        if left <= 0 or client.tasks <= BUSIER:
+            return 0.0
+        for compared, (other, active) in enumerate(reversed(self._clients.items())):
+            if compared == MAX_COMPARED or active.active_at < now - ACTIVE_SECONDS:
+                return 0.0
+            if other != name and client.tasks > BUSIER * active.tasks:
+                return left
+        return 0.0
+
+    def _forget_inactive(self) -> None:
+        """Forget the clients without tasks that are no longer active."""
+        before = self._clock() - ACTIVE_SECONDS
+        while self._without_tasks:
+            name = next(iter(self._without_tasks))
+            client = self._clients[name]
+            if not client.tasks:
+                if client.active_at >= before:
+                    return
+                del self._clients[name]
+            del self._without_tasks[name]

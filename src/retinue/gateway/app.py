@@ -17,6 +17,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import RetinueError
+from retinue.gateway.auth.authenticator import bearer_token
 from retinue.gateway.auth.request_source import find_source, header_values, is_allowed_host, is_allowed_origin
 from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_response
 from retinue.gateway.errors import RequestRefused, explain_failure
@@ -154,8 +155,9 @@ class RequestGuard:
                 message["headers"] = [*message.get("headers", ()), *extra]
             await send(message)
 
-        address = find_source(scope, self._gateway.auth.settings).address
-        share = (address, *header_values(scope, "authorization")[:1])
+        auth = self._gateway.auth
+        token = bearer_token(header_values(scope, "authorization"))
+        share = (find_source(scope, auth.settings).address, auth.client_name(token))
 
         async def serve() -> None:
             await self._http(scope, receive_within_limit, send_with_headers)

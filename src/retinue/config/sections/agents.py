@@ -162,7 +162,7 @@ class AgentDefaults(WorkspaceSettings):
     timeout_seconds: int = key(172_800, ge=1)
     """Time limit of a turn."""
     max_concurrent: int | None = key(None, reload="restart", ge=1)
-    """Maximum number of concurrent turns."""
+    """Maximum number of concurrent turns. From 4 on, one is kept for clients that have none."""
     media_max_mb: float | None = key(None, gt=0)
     """Maximum size of a file sent or received in a chat, in MB, unless the channel sets its own. Default: 5."""
     repo_root: str | None = key(None)

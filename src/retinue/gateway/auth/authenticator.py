@@ -27,6 +27,9 @@ RECORD_USE_SECONDS = 60.0
 """How often the use of one token is recorded at most."""
 MAX_ADDRESSES = 10_000
 """How many addresses with failed attempts are remembered."""
+MAX_RECOGNISED = 1_000
+"""How many tokens are remembered that were valid, to tell their clients apart before a request is authenticated."""
+UNRECOGNISED = "unrecognised"
 
 
 class Principal(Struct, frozen=True):
@@ -127,6 +130,7 @@ class Authenticator:
         self._failures = RateLimiter(clock)
         self._pairing_attempts = RateLimiter(clock)
         self._used: dict[str, float] = {}
+        self._recognised: OrderedDict[bytes, str] = OrderedDict()
 
     def admit(self, credentials: Credentials, source: RequestSource, device: str) -> Admission:
         """Authenticate a client; raises `RequestRefused`."""
@@ -151,7 +155,24 @@ class Authenticator:
                     "`retinue gateway token create`."
                 )
             raise RequestRefused(ErrorCode.UNAUTHENTICATED, problem)
+        self._remember(credentials.token, principal.token_id)
         return Admission(principal)
+
+    def client_name(self, token: str | None) -> str:
+        """The id of a token that was valid before; all others have one name, so that invented tokens gain nothing.
+
+        The name decides only with whom a client takes turns. It grants nothing.
+        """
+        return self._recognised.get(_digest(token), UNRECOGNISED) if token is not None else UNRECOGNISED
+
+    def _remember(self, token: str | None, name: str) -> None:
+        if token is None:
+            return
+        digest = _digest(token)
+        self._recognised[digest] = name
+        self._recognised.move_to_end(digest)
+        if len(self._recognised) > MAX_RECOGNISED:
+            self._recognised.popitem(last=False)
 
     def lacks_credentials(self, credentials: Credentials, source: RequestSource) -> bool:
         """Whether a client presents no credentials although credentials are required."""
@@ -199,11 +220,15 @@ class Authenticator:
         """Check a secret of which only the SHA-256 hash is known; raises `RequestRefused` if it is wrong."""
         hashed = hashlib.sha256(given.encode("utf-8", "replace")).hexdigest() if given else None
         self.check_secret(hashed, expected, address)
+        self._remember(given, "secret")
 
     def is_secret(self, given: str | None, expected: Secret | None, address: str) -> bool:
         """Whether such a secret is correct; raises `RequestRefused` for an address that guessed too often."""
         _refuse_if_locked(self._failures, address)
-        return expected is not None and given is not None and _equal(given, self._secrets.resolve(expected))
+        correct = expected is not None and given is not None and _equal(given, self._secrets.resolve(expected))
+        if correct:
+            self._remember(given, "secret")
+        return correct
 
     def _admit_device(self, record: TokenRecord, token: str) -> Admission:
         self._record_use(record)
@@ -262,6 +287,10 @@ def _refuse_if_locked(counter: RateLimiter, address: str) -> None:
 
 def _principal(record: TokenRecord) -> Principal:
     return Principal(record.id, record.name, with_implied(record.scopes), chose_name=record.kind == "device")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 def _equal(given: str, expected: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -73,7 +74,7 @@ class SubagentControl(Protocol):
 
 async def run_in_steps(steps: StepQueue, share: Share, make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run work like `await make_work()`, except that each of its steps waits for the turn of its share."""
-    with enter_share(share):
+    with enter_share(share), steps.task(share):
         return await _step_through(make_work(), steps, share)
 
 
@@ -87,11 +88,14 @@ def _step_through(work: Coroutine[Any, Any, T], steps: StepQueue, share: Share) 
                 yield from steps.line_up(share)
             except BaseException as cancelled:  # noqa: BLE001 - the work handles it
                 error = cancelled
+        began = time.monotonic()
         try:
             awaited = work.send(None) if error is None else work.throw(error)
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.end(share, time.monotonic() - began)
         error = None
         try:
             yield awaited
