@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import ipaddress
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -24,6 +26,7 @@ from retinue.providers.http_client import (
     check_endpoint,
     open_client,
 )
+from retinue.security.http1 import NoResponse
 from retinue.testing.modelserver import ModelServer
 from tests.webserver import web_server
 
@@ -167,3 +170,36 @@ def test_characters_may_be_split_but_not_broken() -> None:
         gauge.measure(bytes([byte]))
     with pytest.raises(CallFailed):
         gauge.measure(b"\xff")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answers", [1, 0])
+async def test_only_a_kept_connection_that_the_server_closes_is_replaced(answers: int) -> None:
+    """A server that reads the next request on a connection and closes it without an answer."""
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+    served: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(answers):
+            await reader.readuntil(b"{}")
+            writer.write(answer)
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"{}")
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(lambda *ends: served.append(asyncio.create_task(serve(*ends))), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    client = EndpointClient(Timeouts())
+    try:
+        for _ in range(2 * answers):
+            async with await client.post(url, b"{}", {}) as response:
+                assert await response.read() == "{}"
+        if not answers:
+            with pytest.raises(NoResponse):
+                await client.post(url, b"{}", {})
+    finally:
+        await client.aclose()
+        server.close()
+        await asyncio.gather(*served, return_exceptions=True)
+    assert len(served) == (2 if answers else 1)

@@ -236,6 +236,18 @@ def test_responses_get_their_reasoning_back() -> None:
     assert items[1] == {"type": "reasoning", "id": "rs_1", "encrypted_content": "blob", "summary": summary}
 
 
+async def test_google_tools_have_the_names_of_fields_that_compatible_servers_know() -> None:
+    async with ModelServer() as server:
+        server.push(says("ok"))
+        provider = GOOGLE.make(GOOGLE.endpoint(server.url))
+        request = GOOGLE.request(said("go"))
+        await finished(provider.stream(request, KEY))
+        await provider.aclose()
+        (tools,) = server.model_requests[-1].json["tools"]
+    declared = {tool["name"]: tool["parametersJsonSchema"] for tool in tools["functionDeclarations"]}
+    assert declared == {tool.name: tool.parameters for tool in request.tools}
+
+
 def test_gemini_3_gets_a_stand_in_for_the_signature_of_foreign_calls() -> None:
     calls_two = AssistantMessage((ToolCall("a", "exec", {}), ToolCall("b", "exec", {})), "openai/gpt-5.4")
     request = replace(GOOGLE.request(said("go"), calls_two), model=ModelRef("google", "gemini-3.8-flash"))

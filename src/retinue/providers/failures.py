@@ -94,7 +94,7 @@ SIGNS: tuple[FailureSign, ...] = (
             r"incorrect api key",
             r"api key (?:not valid|not found|expired)",
             r"invalid (?:x-api-key|bearer token|authentication)",
-            r"authentication[_ ]error",
+            r"authentication[_ ]?error",
             r"unauthenticated",
             r"permission[_ ](?:error|denied)",
             r"token (?:has )?expired",
@@ -110,6 +110,7 @@ SIGNS: tuple[FailureSign, ...] = (
         Failure.NOT_FOUND,
         words=_any_of(
             r"model[_ ]not[_ ]found",
+            r"invalid model name",
             r"not_found_error",
             r"model .{0,120}(?:does not exist|not found|is not supported)",
         ),

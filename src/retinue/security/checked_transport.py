@@ -19,7 +19,7 @@ import httpx2
 from anyio.lowlevel import checkpoint_if_cancelled
 from msgspec import Struct
 
-from retinue.security.http1 import Http1Connection, ResponseParser
+from retinue.security.http1 import Http1Connection, NoResponse, ResponseParser
 from retinue.security.network import Address, NetworkFailed, Policy, Resolve, find_addresses, port_of, resolve_host
 
 R = TypeVar("R")
@@ -127,8 +127,17 @@ class CheckedPool:
         try:
             # With a kept connection, nothing above waits: without this, a turn that was stopped would still send.
             await checkpoint_if_cancelled()
-            address, connection = self._find_idle(origin, addresses) or await self._dial(url, addresses, waits.connect)
-            parser = await connection.send(head, body, waits.idle)
+            kept = self._find_idle(origin, addresses)
+            address, connection = kept or await self._dial(url, addresses, waits.connect)
+            try:
+                parser = await connection.send(head, body, waits.idle)
+            except NoResponse:
+                # A server may close a kept connection at the moment of its next use; llama.cpp's does so after every
+                # stream, although it announces that it keeps the connection.
+                if kept is None:
+                    raise
+                address, connection = await self._dial(url, addresses, waits.connect)
+                parser = await connection.send(head, body, waits.idle)
         except BaseException:
             self._places.release()
             raise

@@ -33,6 +33,10 @@ class BadResponse(ConnectionError):
     """A response does not follow the protocol, or it ended too early."""
 
 
+class NoResponse(BadResponse):
+    """The connection was closed before anything of a response arrived."""
+
+
 class ResponseParser:
     """Parses one response; `feed` returns the parts of its body."""
 
@@ -179,6 +183,7 @@ class Http1Connection(asyncio.Protocol):
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._idle_since = 0.0
+        self._has_received = False
 
     @property
     def is_open(self) -> bool:
@@ -194,12 +199,15 @@ class Http1Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._parser is None
         self._parser = parser = ResponseParser()
+        self._has_received = False
         self._transport.writelines([head, body])
         try:
             while parser.status is None:
                 await self._wait(seconds)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, ConnectionError) and not self._has_received:
+                raise NoResponse(str(error)) from error
             raise
         return parser
 
@@ -234,6 +242,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # that of uvloop is no subclass
 
     def data_received(self, data: bytes) -> None:
+        self._has_received = True
         if self._parser is None or self._parser.is_complete:
             self._fail(BadResponse("the server sent data that nobody asked for"))
             return

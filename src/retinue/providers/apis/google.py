@@ -111,10 +111,11 @@ def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
         config["system_instruction"] = system
     if request.tools:
         declarations = [
-            {"name": tool.name, "description": tool.description, "parameters_json_schema": dict(tool.parameters)}
+            {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
             for tool in request.tools
         ]
-        config["tools"] = [{"function_declarations": declarations}]
+        # The SDK would send `parameters_json_schema`, which Google accepts but compatible servers do not know.
+        config["http_options"] = {"extra_body": {"tools": [{"functionDeclarations": declarations}]}}
     if request.max_output:
         config["max_output_tokens"] = request.max_output
     config |= sampling(request)
