@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
+SERVERS_STAMP := $(VENV)/servers/.installed
 # Without bytecode every process of a test run compiles everything again.
 export PYTHONDONTWRITEBYTECODE :=
 # Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
 MEMORY = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 
-.PHONY: setup run test check lint types style imports structure system bench bench-full docs snapshots clean help
+.PHONY: setup run test test-servers check lint types style imports structure system bench bench-full docs snapshots clean help
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -36,6 +37,14 @@ test: $(STAMP)  ## Every check and every test.
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
 		-o tmp_path_retention_policy=failed --hypothesis-profile=quick
+
+# Not part of `make test`: the proxy is 300 MB of packages that nothing else needs.
+test-servers: $(SERVERS_STAMP)  ## The adapters against LiteLLM's proxy and llama.cpp's server.
+	$(BIN)/python -m pytest tests/providers/test_litellm.py tests/providers/test_llama_server.py
+
+$(SERVERS_STAMP): $(STAMP) constraints-servers.txt
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh servers
+	@touch $(SERVERS_STAMP)
 
 lint: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style imports structure

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Create the virtual environment and install Retinue, editable, with the tested set of dependencies.
-# The argument is `run` for what running needs, or `dev` for everything that tests need.
+# The argument is `run` for what running needs, `dev` for everything that tests need, or `servers` for the model server
+# of another project that `make test-servers` needs besides.
 set -eu
 : "${PYTHON:=python3}" "${VENV:=.venv}"
 purpose=${1:-dev}
@@ -37,6 +38,19 @@ install() {
         exit 1
     }
 }
+# LiteLLM needs older releases of some packages than the tests. Its environment sees the packages of this one and holds
+# only those that differ.
+install_servers() {
+    "$VENV/bin/python" -m venv --without-pip "$VENV/servers"
+    "$VENV/bin/python" - "$VENV/servers" <<'END'
+import sys, sysconfig
+from pathlib import Path
+own = Path(sysconfig.get_path("purelib", vars={"base": sys.argv[1]}))
+(own / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+END
+    "$VENV/bin/python" -m pip --python "$VENV/servers/bin/python" install $quiet --disable-pip-version-check \
+        -c constraints-servers.txt --group servers
+}
 case $purpose in
 run)
     echo "Installing Retinue and what it needs to run into $VENV (about 300 MB) …"
@@ -48,8 +62,12 @@ dev)
     install --upgrade "pip>=25.1"
     install -e '.[all]' --group dev
     ;;
+servers)
+    echo "Installing LiteLLM's proxy into $VENV/servers (about 300 MB) …"
+    install_servers
+    ;;
 *)
-    echo "usage: scripts/setup.sh run|dev" >&2
+    echo "usage: scripts/setup.sh run|dev|servers" >&2
     exit 2
     ;;
 esac
