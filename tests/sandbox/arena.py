@@ -77,17 +77,16 @@ class Arena:
         self, enclosure: BackedSandbox | None, steps: list[Any], *, seconds: float = 60
     ) -> subprocess.CompletedProcess[str]:
         package = str(Path(retinue.__file__).parent.parent)
-        wrapping = None
-        if enclosure is not None:
-            wrapping = enclosure.wrap(ENVIRONMENT).plan()
+        wrapping = None if enclosure is None else enclosure.wrap(ENVIRONMENT)
+        feeds = () if wrapping is None else wrapping.feeds
+        sandbox = None if wrapping is None else wrapping.plan()
         folder = enclosure.confinement.folder if enclosure is not None else self.workspace
-        with tempfile.TemporaryFile("w+") as plan, ExitStack() as stack:
+        with ExitStack() as stack:
             outside = {"PATH": "/usr/bin:/bin", "PLANTED": MARKER}
-            json.dump({"steps": steps, "grace": 1.0, "environment": outside, "sandbox": wrapping}, plan)
-            plan.seek(0)
-            where = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, where)
-            numbers = plan.fileno(), where
+            plan = {"steps": steps, "grace": 1.0, "environment": outside, "sandbox": sandbox}
+            numbers = supervisor.store_plan(plan, feeds), os.open(folder, os.O_RDONLY)
+            for number in numbers:
+                stack.callback(os.close, number)
             # the interpreter of the tests may lie in a folder that another user cannot enter
             python = sys.executable if self.uid == os.getuid() else SYSTEM_PYTHON
             other: dict[str, Any] = {"user": self.uid, "group": self.uid, "extra_groups": []}

@@ -469,3 +469,39 @@ async def test_a_folder_that_is_swapped_all_the_time_is_never_another(bench: Ben
         swapper.join()
     assert told
     assert "s3cret" not in "".join(told)
+
+
+def _waiting(server: int) -> list[int]:
+    """The supervisors without a command: the children of the server while no command runs."""
+    return [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_command_starts_though_the_waiting_supervisor_was_killed(bench: Bench) -> None:
+    assert "one" in await bench.run("echo one")
+    server = bench.table.server_pid
+    assert server is not None
+    await _until(lambda: len(_waiting(server)) == 1)
+    os.kill(_waiting(server)[0], signal.SIGKILL)
+    assert "two" in await bench.run("echo two")
+    assert "three" in await bench.run("echo three")
+
+
+@pytest.mark.usefixtures("backend")
+async def test_commands_leave_no_supervisor_and_no_descriptor_behind(bench: Bench) -> None:
+    await bench.run("true")
+    server = bench.table.server_pid
+    assert server is not None
+    await _until(lambda: len(_waiting(server)) == 1)
+    before = len(list(Path(f"/proc/{server}/fd").iterdir()))
+    for _ in range(3):
+        await bench.run("true | true")
+    await _until(lambda: len(_waiting(server)) == 1)
+    assert len(list(Path(f"/proc/{server}/fd").iterdir())) == before
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_command_sees_no_descriptor_of_the_supervisor(bench: Bench) -> None:
+    await bench.run("true")
+    told = await bench.run("for n in {3..40}; do (: <&$n) 2>/dev/null && echo open $n; done; echo looked")
+    assert told == "looked"

@@ -22,7 +22,7 @@ from retinue.sandbox.confinement import (
     make_confinement,
     name_sandbox,
 )
-from retinue.sandbox.process_restrictions import remove_abandoned_groups
+from retinue.sandbox.control_groups import remove_abandoned_groups
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 

@@ -8,7 +8,7 @@ import pwd
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -44,6 +44,7 @@ _FILES = (
     ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"),
     ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
 )
+_ETC_PATHS = tuple(f"/etc/{name}" for name in ETC_FILES)
 _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "sched_debug")
 """Files of `/proc` that describe the kernel and need no capability; some are readable only by root's programs."""
 _TRIAL_SECONDS = 10
@@ -82,6 +83,7 @@ class _Identity(Struct, frozen=True):
     group: str
 
     @classmethod
+    @cache
     def of(cls, uid: int | None) -> _Identity:
         number = os.getuid() if uid is None else uid
         try:
@@ -218,15 +220,17 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(argv, 126, "", str(error))
 
 
-def _system() -> Iterator[str]:
-    """Yield the options for programs and libraries, read-only."""
-    yield from ("--ro-bind", "/usr", "/usr")
+@cache
+def _system() -> tuple[str, ...]:
+    """Return the options for programs and libraries, read-only."""
+    options = ["--ro-bind", "/usr", "/usr"]
     for folder in SYSTEM_FOLDERS:
         path = Path(folder)
         if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), folder)
+            options += ("--symlink", str(path.readlink()), folder)
         elif path.is_dir():
-            yield from ("--ro-bind", folder, folder)
+            options += ("--ro-bind", folder, folder)
+    return tuple(options)
 
 
 def _protect(folder: Path, guarded: Iterable[str]) -> Iterator[str]:
@@ -238,15 +242,32 @@ def _protect(folder: Path, guarded: Iterable[str]) -> Iterator[str]:
 
 def _read_files(identity: _Identity) -> dict[str, bytes]:
     """Return the files of `/etc`, some from the host: copying a small file is cheaper than another mount."""
-    copied = {f"/etc/{name}": Path("/etc", name) for name in ETC_FILES}
-    found = {name: path.read_bytes() for name, path in copied.items() if path.is_file()}
+    found = {path: data for path in _ETC_PATHS if (data := _read_if_changed(path, _identify(path))) is not None}
     return {**found, **identity.files(), **{path: text.encode() for path, text in _FILES}}
 
 
+def _identify(path: str) -> tuple[int, int, int, int] | None:
+    """Return what changes when a file is written or replaced; None if there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@lru_cache(maxsize=64)
+def _read_if_changed(path: str, version: tuple[int, int, int, int] | None) -> bytes | None:
+    return Path(path).read_bytes() if version is not None and Path(path).is_file() else None
+
+
+@cache
+def _etc_folders() -> tuple[str, ...]:
+    return tuple(f"/etc/{name}" for name in ETC_FOLDERS if Path("/etc", name).is_dir())
+
+
 def _etc(files: Iterable[str], first: int) -> Iterator[str]:
-    for name in ETC_FOLDERS:
-        if Path("/etc", name).is_dir():
-            yield from ("--ro-bind", f"/etc/{name}", f"/etc/{name}")
+    for folder in _etc_folders():
+        yield from ("--ro-bind", folder, folder)
     for position, path in enumerate(files):
         yield from ("--perms", "0444", "--file", str(first + position), path)
 

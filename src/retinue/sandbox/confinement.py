@@ -308,12 +308,11 @@ class LaunchPlan(Struct, frozen=True):
     guarded: tuple[str, tuple[str, ...]] = ("", ())
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan as JSON-compatible data."""
+        """Return the plan as JSON-compatible data; the files in memory are passed next to it."""
         return {
             "kind": self.kind.value,
             "program": self.program,
             "options": self.options,
-            "feeds": [feed.hex() for feed in self.feeds],
             "environment": dict(self.environment),
             "limits": None
             if self.limits is None

@@ -13,14 +13,9 @@ import os
 import signal
 import time
 
+from retinue.sandbox.control_groups import enter_group, limit_group
 from retinue.sandbox.guarded_files import record_files, restore_files
-from retinue.sandbox.process_restrictions import (
-    join_pid_group,
-    make_pid_group,
-    require_same_folder,
-    restrict_process,
-    set_limits,
-)
+from retinue.sandbox.process_restrictions import require_same_folder, restrict_process, set_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,33 +35,48 @@ _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
 _OOM_SCORE_ADJUSTMENT = 500
-_OWN_PROCESSES = {"bubblewrap": 1, "landlock": 0, "docker": 0}
-"""The first process of a namespace, which does not count."""
+_OWN_PROCESSES = {"bubblewrap": 2, "landlock": 0, "docker": 0}
+"""The processes besides each program that do not count: bubblewrap, and the first process of its namespace."""
 
 
 class Launcher:
     """Starts programs according to one plan.
 
-    `spawn` starts a program with its path, arguments, variables and descriptor actions; `proxy_socket` is a socket
-    to the process that serves the network.
+    `feeds` are the files in memory that the plan describes. `spawn` starts a program with its path, arguments,
+    variables and descriptor actions. At most `programs` run at the same time. `group` is the control group of this
+    process if it has its own. `proxy_socket` is a socket to the process that serves the network.
     """
 
-    def __init__(self, plan: Mapping[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        feeds: Sequence[bytes],
+        spawn: Spawn,
+        *,
+        programs: int = 1,
+        group: str | None = None,
+        proxy_socket: int | None = None,
+    ) -> None:
         self._plan = plan
+        self._feeds = feeds
         self._spawn = spawn
         if proxy_socket is not None:
             os.set_inheritable(proxy_socket, False)
         self._proxy_socket = proxy_socket
-        self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
         self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
         folder, guarded = plan["guarded"]
         self._recorded = record_files(folder, guarded)
-        limits = plan["limits"]
-        # the kernel's own limit does not apply to root
-        own = _OWN_PROCESSES[plan["kind"]]
-        self._group = make_pid_group(limits[1] + own) if limits is not None and os.geteuid() == 0 else None
+        self._group = self._limit_group(group, programs)
         self.containers: list[str] = []
-        raise_oom_score()
+
+    def _limit_group(self, group: str | None, programs: int) -> str | None:
+        limits = self._plan["limits"]
+        if limits is None or os.geteuid() != 0:
+            return None
+        group = group or enter_group()
+        if group is not None:
+            limit_group(group, limits[1] + 1 + programs * _OWN_PROCESSES[self._plan["kind"]])
+        return group
 
     @property
     def processes(self) -> int | None:
@@ -100,8 +110,6 @@ class Launcher:
         try:
             inside = _read_child(info)
             if inside is not None:
-                if self._group is not None:
-                    join_pid_group(self._group, inside)  # while bubblewrap mounts the file system
                 set_limits(self._limits(), inside)
                 self._check_part(inside)
                 self._open_network(inside)
@@ -138,8 +146,6 @@ class Launcher:
             return pid
         try:
             _act(actions)
-            if self._group is not None:
-                join_pid_group(self._group)
             restrict_process(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
             if os.getppid() != parent:
                 raise OSError("the supervisor ended")

@@ -6,7 +6,6 @@ failure raises: a program is never started with partial restrictions.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import resource
@@ -16,7 +15,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
@@ -38,7 +37,6 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_
 _CLEAR_ALL, _FILTER, _SIGKILL = 4, 2, 9
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
-_GROUPS = "/sys/fs/cgroup"
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -63,75 +61,6 @@ def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
         _, hard = resource.prlimit(pid, what)
         bounded = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.prlimit(pid, what, (bounded, bounded))
-
-
-def make_pid_group(processes: int) -> str | None:
-    """Make a control group with a limit of processes, which holds for root as well; return its folder.
-
-    None if the system has none that can be used. The group is removed after this process has ended.
-    """
-    for base in _pid_group_bases():
-        remove_abandoned_groups(base)
-        group = f"{base}/retinue-{os.getpid()}"
-        try:
-            os.makedirs(group, exist_ok=True)  # noqa: PTH103
-            _write(f"{group}/pids.max", str(processes))
-        except OSError:
-            remove_group(group)
-            continue
-        return group
-    return None
-
-
-def join_pid_group(group: str, pid: int = 0) -> None:
-    """Move a process into a control group. This can take the kernel 10 ms, even longer than all mounts of a sandbox."""
-    _write(f"{group}/cgroup.procs", str(pid))
-
-
-def _pid_group_bases() -> Iterator[str]:
-    """Yield the folders of control groups that limit processes, of both versions of the interface."""
-    if os.path.isdir(f"{_GROUPS}/pids"):  # noqa: PTH112
-        yield f"{_GROUPS}/pids"
-    # elsewhere than at the root, other limits of this process's group would be lost
-    elif os.path.isfile(f"{_GROUPS}/cgroup.controllers") and _read("/proc/self/cgroup").strip() == "0::/":  # noqa: PTH113
-        try:
-            os.makedirs(f"{_GROUPS}/retinue", exist_ok=True)  # noqa: PTH103
-            _write(f"{_GROUPS}/cgroup.subtree_control", "+pids")
-            _write(f"{_GROUPS}/retinue/cgroup.subtree_control", "+pids")
-        except OSError:
-            return
-        yield f"{_GROUPS}/retinue"
-
-
-def remove_group(group: str) -> None:
-    """Remove a control group if nothing runs in it."""
-    with contextlib.suppress(OSError):
-        os.rmdir(group)  # noqa: PTH106
-
-
-def remove_abandoned_groups(base: str) -> None:
-    """Remove the control groups of supervisors that have ended without a parent that would have removed them."""
-    with contextlib.suppress(OSError), os.scandir(base) as entries:
-        for entry in entries:
-            name, _, supervisor = entry.name.partition("-")
-            if name == "retinue" and supervisor.isdecimal() and not os.path.exists(f"/proc/{supervisor}"):  # noqa: PTH110
-                remove_group(entry.path)
-
-
-def remove_groups_of(supervisor: int) -> None:
-    """Remove the control group of a supervisor that has ended."""
-    for base in (f"{_GROUPS}/pids", f"{_GROUPS}/retinue"):
-        remove_group(f"{base}/retinue-{supervisor}")
-
-
-def _read(path: str) -> str:
-    with open(path) as stream:  # noqa: PTH123
-        return stream.read()
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as stream:  # noqa: PTH123
-        stream.write(text)
 
 
 def count_own_processes() -> int:

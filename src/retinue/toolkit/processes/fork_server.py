@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,11 +20,11 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 import retinue
-from retinue.toolkit.processes import supervisor
+from retinue.toolkit.processes import supervisor, supervisor_server
+from retinue.toolkit.processes.supervisor_server import LIMITED, STATUS, UNLIMITED
 
-SCRIPT = ("-I", "-S", "-X", "utf8", supervisor.__file__)
+SCRIPT = ("-I", "-S", "-X", "utf8", supervisor_server.__file__)
 PACKAGE = str(Path(retinue.__file__).parent.parent)
-_STATUS = struct.Struct("=i")
 _CHUNK = 65_536
 
 
@@ -132,14 +131,14 @@ class SupervisorProcess(Process):
 
     def _read_status(self) -> None:
         try:
-            received = self._status.recv(_STATUS.size)
+            received = self._status.recv(STATUS.size)
         except BlockingIOError:
             return
         except OSError:
             received = b""
         # without a status the server is gone, and the supervisor got SIGTERM with it
-        complete = len(received) == _STATUS.size
-        self._returncode = _STATUS.unpack(received)[0] if complete else -signal.SIGKILL
+        complete = len(received) == STATUS.size
+        self._returncode = STATUS.unpack(received)[0] if complete else -signal.SIGKILL
 
     def send_signal(self, signal: signal.Signals) -> None:
         if self.returncode is None:
@@ -178,12 +177,23 @@ class ForkServer:
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
     async def start(
-        self, plan: Mapping[str, Any], folder: int, proxy_socket: int | None, *, takes_input: bool
+        self,
+        plan: Mapping[str, Any],
+        feeds: tuple[bytes, ...],
+        folder: int,
+        proxy_socket: int | None,
+        *,
+        takes_input: bool,
     ) -> SupervisorProcess:
         """Start the supervisor of a command; raise `OSError` if that is not possible."""
-        async with self._starting:
-            requests = await self._open()
-            return await self._fork(requests, plan, folder, proxy_socket, takes_input=takes_input)
+        kind = UNLIMITED if plan["sandbox"] is None or plan["sandbox"]["limits"] is None else LIMITED
+        stored = supervisor.store_plan(plan, feeds)
+        try:
+            async with self._starting:
+                requests = await self._open()
+                return await self._fork(requests, kind, stored, folder, proxy_socket, takes_input=takes_input)
+        finally:
+            os.close(stored)
 
     async def aclose(self) -> None:
         """End the server. Supervisors that still run end as well."""
@@ -203,7 +213,7 @@ class ForkServer:
         with theirs:
             try:
                 self._process = await anyio.open_process(
-                    [*self._script, "serve", str(theirs.fileno()), PACKAGE],
+                    [*self._script, str(theirs.fileno()), PACKAGE],
                     stdin=DEVNULL,
                     stdout=DEVNULL,
                     stderr=None,
@@ -222,7 +232,8 @@ class ForkServer:
     async def _fork(
         self,
         requests: socket.socket,
-        plan: Mapping[str, Any],
+        kind: bytes,
+        stored: int,
         folder: int,
         proxy_socket: int | None,
         *,
@@ -231,16 +242,14 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         output, written = os.pipe()
         read, input_end = os.pipe() if takes_input else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None)
-        stored = supervisor.store_plan(plan)
         passed = [theirs.fileno(), stored, folder, read, written, *([] if proxy_socket is None else [proxy_socket])]
         kept = [output, *([] if input_end is None else [input_end])]
         try:
-            await anyio.wait_writable(requests)
-            socket.send_fds(requests, [b"!"], passed)
+            await _send(requests, kind, passed)
             ours.setblocking(False)
             await anyio.wait_readable(ours)
-            answer = ours.recv(_STATUS.size)
-            if len(answer) != _STATUS.size:
+            answer = ours.recv(STATUS.size)
+            if len(answer) != STATUS.size:
                 raise OSError("the process that starts commands has ended")
         except BaseException:
             ours.close()
@@ -249,7 +258,16 @@ class ForkServer:
             raise
         finally:
             theirs.close()
-            for descriptor in (stored, read, written):
+            for descriptor in (read, written):
                 os.close(descriptor)
         input_stream = None if input_end is None else CommandInput(input_end)
-        return SupervisorProcess(_STATUS.unpack(answer)[0], ours, CommandOutput(output), input_stream)
+        return SupervisorProcess(STATUS.unpack(answer)[0], ours, CommandOutput(output), input_stream)
+
+
+async def _send(requests: socket.socket, kind: bytes, passed: list[int]) -> None:
+    while True:
+        try:
+            socket.send_fds(requests, [kind], passed)
+            return
+        except BlockingIOError:
+            await anyio.wait_writable(requests)

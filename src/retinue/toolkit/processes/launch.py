@@ -113,7 +113,8 @@ async def start_supervised(
         sandbox = None if wrapping is None else wrapping.plan()
         plan = {"steps": steps, "grace": grace, "environment": dict(launch.environment), "sandbox": sandbox}
         number = None if proxy_socket is None else proxy_socket.fileno()
-        return await server.start(plan, folder, number, takes_input=launch.takes_input)
+        feeds = () if wrapping is None else wrapping.feeds
+        return await server.start(plan, feeds, folder, number, takes_input=launch.takes_input)
 
 
 @contextmanager

@@ -1,29 +1,24 @@
 """The supervisor process of one command: it runs the command and ends every process that the command started.
 
-This file is started as a script, so it imports only parts of the standard library that load fast. As `supervisor.py
-serve SOCKET_FD PACKAGE` it forks a supervisor for each request on a socket; as `supervisor.py run PLAN_FD FOLDER_FD
-PACKAGE` it is the supervisor of one command. `PACKAGE` is the folder that contains the code of the sandbox. A
-supervisor is a subreaper, so orphaned processes become its children. When the command ends, on SIGTERM, or when the
-parent dies, all descendants get SIGTERM and then SIGKILL.
+It imports only parts of the standard library that load fast. `supervisor_server.py` forks supervisors; as a script,
+`supervisor.py run PLAN_FD FOLDER_FD PACKAGE`, this is the supervisor of one command. `PACKAGE` is the folder that
+contains the code of the sandbox. A supervisor is a subreaper, so orphaned processes become its children. When the
+command ends, on SIGTERM, or when the parent dies, all descendants get SIGTERM and then SIGKILL.
 
-The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between SIGTERM and
-SIGKILL, `environment` the variables of programs that are not sandboxed. The redirections of a program are pairs
-`[stream, target]` that are applied in order; no target means the null device. A step without redirections has an empty
-list. If programs are sandboxed, `sandbox` is the plan of `retinue.sandbox.launch`.
+The plan is a line of JSON, followed by the files in memory of the sandbox, whose sizes are `feeds`. `steps` is a list
+of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between SIGTERM and SIGKILL, `environment` the
+variables of programs that are not sandboxed. The redirections of a program are pairs `[stream, target]` that are
+applied in order; no target means the null device. A step without redirections has an empty list. If programs are
+sandboxed, `sandbox` is the plan of `retinue.sandbox.launch`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import os
-import select
 import signal
-import socket
-import struct
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -37,12 +32,11 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.02
+_ORPHAN_SECONDS = 0.02
+"""How long processes that outlive their command get to end by themselves, as the first one of a namespace does."""
 _KILL_ROUNDS = 500
 _WATCH_SECONDS = 0.05
 _WRAPPER = "bwrap\n"
-_STATUS = struct.Struct("=i")
-_MOST_PASSED = 6
-_CHUNK = 65_536
 _PYTHON_CHANGED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 Pipeline = list[list[str]]
@@ -135,11 +129,14 @@ def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
     return status
 
 
-def open_gate(sandbox: Mapping[str, Any], proxy_socket: int | None = None) -> None:
+def open_gate(plan: Mapping[str, Any], feeds: list[bytes], group: str | None, proxy_socket: int | None) -> None:
     """Start every program sandboxed from now on, and limit their number if the kernel does not."""
-    from retinue.sandbox.launch import Launcher
+    from retinue.sandbox.launch import Launcher, raise_oom_score
 
-    gate = Launcher(sandbox, _spawn, proxy_socket)
+    if group is None:
+        raise_oom_score()
+    widest = max(len(pipeline) for _, pipeline, _ in plan["steps"])
+    gate = Launcher(plan["sandbox"], feeds, _spawn, programs=widest, group=group, proxy_socket=proxy_socket)
     _GATES.append(gate)
     if gate.processes is not None:
         most = gate.processes
@@ -211,36 +208,74 @@ def _signal_all(number: int) -> None:
 
 def end_everything(grace: float) -> None:
     """Terminate all remaining processes, wait, then kill until none is left."""
-    if not _reap():
+    # a signal that nobody waits for would be lost if it were not blocked
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    if _wait_for_children(_ORPHAN_SECONDS):
         return  # the usual case; finding descendants means reading all of `/proc`
-    deadline = time.monotonic() + grace
     _signal_all(signal.SIGTERM)
-    while _reap() and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    if _wait_for_children(grace):
+        return
     for _ in range(_KILL_ROUNDS):
-        if not _reap():
-            return
         _signal_all(signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
+        if _wait_for_children(_POLL_SECONDS):
+            return
 
 
-def store_plan(plan: Mapping[str, Any]) -> int:
-    """Return the descriptor of a new file with a plan."""
+def _wait_for_children(seconds: float) -> bool:
+    """Wait until no child is left; return whether none is. Orphans that become children later send no signal."""
+    deadline = time.monotonic() + seconds
+    while _reap():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if sys.platform == "linux":
+            signal.sigtimedwait((signal.SIGCHLD,), min(left, _POLL_SECONDS))
+        else:
+            time.sleep(min(left, _POLL_SECONDS))
+    return True
+
+
+def store_plan(plan: Mapping[str, Any], feeds: tuple[bytes, ...] = ()) -> int:
+    """Return the descriptor of a new file with a plan and the files in memory that belong to it."""
+    header = json.dumps({**plan, "feeds": [len(feed) for feed in feeds]}).encode()
+    data = b"".join((header, b"\n", *feeds))
+    if sys.platform != "linux":
+        return _store_on_disk(data)
+    descriptor = os.memfd_create("retinue-plan", os.MFD_CLOEXEC)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _store_on_disk(data: bytes) -> int:
+    import tempfile
+
     with tempfile.TemporaryFile() as stream:
-        stream.write(json.dumps(plan).encode())
+        stream.write(data)
         stream.flush()
         stream.seek(0)
         return os.dup(stream.fileno())
 
 
-def main(plan_descriptor: int, folder_descriptor: int, parent: int, proxy_socket: int | None = None) -> int:
+def _read_plan(descriptor: int) -> tuple[dict[str, Any], list[bytes]]:
+    with os.fdopen(descriptor, "rb") as stream:
+        plan = json.loads(stream.readline())
+        return plan, [stream.read(size) for size in plan["feeds"]]
+
+
+def main(
+    plan_descriptor: int,
+    folder_descriptor: int,
+    parent: int,
+    proxy_socket: int | None = None,
+    group: str | None = None,
+) -> int:
     """Run the plan; the exit status is the command's, or 143 if it was stopped."""
     signal.signal(signal.SIGTERM, _stop)
     status = 128 + signal.SIGTERM
     grace = 0.0
     try:
-        with os.fdopen(plan_descriptor) as stream:
-            plan = json.load(stream)
+        plan, feeds = _read_plan(plan_descriptor)
         grace = plan["grace"]
         os.fchdir(folder_descriptor)
         os.close(folder_descriptor)
@@ -248,7 +283,7 @@ def main(plan_descriptor: int, folder_descriptor: int, parent: int, proxy_socket
         os.environ.update(plan["environment"])
         adopt_orphans()
         if plan["sandbox"] is not None:
-            open_gate(plan["sandbox"], proxy_socket)
+            open_gate(plan, feeds, group, proxy_socket)
         if os.getppid() == parent:
             status = run_steps(plan["steps"])
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -260,103 +295,6 @@ def main(plan_descriptor: int, folder_descriptor: int, parent: int, proxy_socket
     return status
 
 
-class Server:
-    """Forks a supervisor for each request, and tells the sender its process id and later its exit status."""
-
-    def __init__(self, requests: int) -> None:
-        self._requests = socket.socket(fileno=requests)
-        self._wake, waker = socket.socketpair()
-        self._supervisors: dict[int, int] = {}
-        """The process id of a supervisor, by the descriptor of the socket of its command."""
-        self._told: set[int] = set()
-        self._abandoned: set[int] = set()
-        self._poll = select.poll()
-        for each in (self._requests, self._wake):
-            self._poll.register(each, select.POLLIN)
-        for end in (self._wake, waker):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        self._waker = waker
-
-    def serve(self) -> None:
-        """Serve until the socket of requests is closed; supervisors end with their parent."""
-        while True:
-            for descriptor, _ in self._poll.poll():
-                if descriptor == self._requests.fileno():
-                    received, passed, _, _ = socket.recv_fds(self._requests, 1, _MOST_PASSED)
-                    if not received:
-                        return
-                    self._fork(*passed)
-                elif descriptor == self._wake.fileno():
-                    self._wake.recv(_CHUNK)
-                    self._report_ended()
-                else:
-                    self._forget(descriptor)
-
-    def _fork(self, sender: int, plan: int, folder: int, reading: int, writing: int, proxy: int | None = None) -> None:
-        server = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_supervisor(reading, writing)
-            os._exit(main(plan, folder, server, proxy))
-        os.write(sender, _STATUS.pack(pid))
-        for descriptor in (plan, folder, reading, writing, *([] if proxy is None else [proxy])):
-            os.close(descriptor)
-        self._supervisors[sender] = pid
-        self._poll.register(sender, select.POLLIN)
-
-    def _become_supervisor(self, reading: int, writing: int) -> None:
-        """Turn the child into the leader of a session, with the streams of its command and nothing of the server."""
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for target, source in ((0, reading), (1, writing), (2, writing)):
-            os.dup2(source, target)
-        for each in (self._requests, self._wake, self._waker):
-            each.close()
-        for descriptor in {reading, writing, *self._supervisors}:
-            os.close(descriptor)
-
-    def _report_ended(self) -> None:
-        """Tell the status of ended supervisors. They are reaped later, so their ids are not used again."""
-        for sender, pid in self._supervisors.items():
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is not None and sender not in self._told:
-                self._told.add(sender)
-                status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-                try:
-                    os.write(sender, _STATUS.pack(status))
-                except OSError:
-                    continue
-
-    def _forget(self, sender: int) -> None:
-        """Reap the supervisor of a command whose sender closed its socket; end it if it still runs."""
-        self._poll.unregister(sender)
-        pid = self._supervisors.pop(sender)
-        self._told.discard(sender)
-        os.close(sender)
-        if not self._reap(pid):
-            os.kill(pid, signal.SIGTERM)
-            self._abandoned.add(pid)
-        self._abandoned = {pid for pid in self._abandoned if not self._reap(pid)}
-
-    @staticmethod
-    def _reap(pid: int) -> bool:
-        """Reap a supervisor if it has ended, with its control group; return whether it has."""
-        if os.waitpid(pid, os.WNOHANG)[0] == 0:
-            return False
-        remove_groups_of(pid)
-        return True
-
-
 if __name__ == "__main__":
     sys.path.append(sys.argv[-1])
-    if sys.argv[1] == "serve":
-        import retinue.sandbox.launch  # noqa: F401 - loaded here once, not by every supervisor
-        from retinue.sandbox.process_restrictions import remove_groups_of
-
-        gc.freeze()
-        Server(int(sys.argv[2])).serve()
-        os._exit(0)
     os._exit(main(int(sys.argv[2]), int(sys.argv[3]), os.getppid()))
