@@ -482,7 +482,9 @@ async def test_a_command_starts_though_the_waiting_supervisor_was_killed(bench: 
     server = bench.table.server_pid
     assert server is not None
     await _until(lambda: len(_waiting(server)) == 1)
-    os.kill(_waiting(server)[0], signal.SIGKILL)
+    [waiting] = _waiting(server)
+    os.kill(waiting, signal.SIGKILL)
+    await _until(lambda: ") Z " in Path(f"/proc/{waiting}/stat").read_text())
     assert "two" in await bench.run("echo two")
     assert "three" in await bench.run("echo three")
 

@@ -260,14 +260,10 @@ def _read_if_changed(path: str, version: tuple[int, int, int, int] | None) -> by
     return Path(path).read_bytes() if version is not None and Path(path).is_file() else None
 
 
-@cache
-def _etc_folders() -> tuple[str, ...]:
-    return tuple(f"/etc/{name}" for name in ETC_FOLDERS if Path("/etc", name).is_dir())
-
-
 def _etc(files: Iterable[str], first: int) -> Iterator[str]:
-    for folder in _etc_folders():
-        yield from ("--ro-bind", folder, folder)
+    for name in ETC_FOLDERS:
+        if Path("/etc", name).is_dir():
+            yield from ("--ro-bind", f"/etc/{name}", f"/etc/{name}")
     for position, path in enumerate(files):
         yield from ("--perms", "0444", "--file", str(first + position), path)
 

@@ -190,8 +190,11 @@ class ForkServer:
         stored = supervisor.store_plan(plan, feeds)
         try:
             async with self._starting:
-                requests = await self._open()
-                return await self._fork(requests, kind, stored, folder, proxy_socket, takes_input=takes_input)
+                try:
+                    return await self._fork(kind, stored, folder, proxy_socket, takes_input=takes_input)
+                except BrokenPipeError:  # the server was killed and got no request
+                    await self.aclose()
+                    return await self._fork(kind, stored, folder, proxy_socket, takes_input=takes_input)
         finally:
             os.close(stored)
 
@@ -231,7 +234,6 @@ class ForkServer:
 
     async def _fork(
         self,
-        requests: socket.socket,
         kind: bytes,
         stored: int,
         folder: int,
@@ -239,29 +241,37 @@ class ForkServer:
         *,
         takes_input: bool,
     ) -> SupervisorProcess:
+        requests = await self._open()
         ours, theirs = socket.socketpair()
         output, written = os.pipe()
         read, input_end = os.pipe() if takes_input else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None)
         passed = [theirs.fileno(), stored, folder, read, written, *([] if proxy_socket is None else [proxy_socket])]
         kept = [output, *([] if input_end is None else [input_end])]
         try:
-            await _send(requests, kind, passed)
-            ours.setblocking(False)
-            await anyio.wait_readable(ours)
-            answer = ours.recv(STATUS.size)
-            if len(answer) != STATUS.size:
-                raise OSError("the process that starts commands has ended")
+            try:
+                await _send(requests, kind, passed)
+            finally:
+                theirs.close()  # the server's end is then the only one: if the server is killed, ours is at its end
+                os.close(read)
+                os.close(written)
+            answer = await _receive_answer(ours)
         except BaseException:
             ours.close()
             for descriptor in kept:
                 os.close(descriptor)
             raise
-        finally:
-            theirs.close()
-            for descriptor in (read, written):
-                os.close(descriptor)
         input_stream = None if input_end is None else CommandInput(input_end)
         return SupervisorProcess(STATUS.unpack(answer)[0], ours, CommandOutput(output), input_stream)
+
+
+async def _receive_answer(ours: socket.socket) -> bytes:
+    """Return the process id that the server answers with; raise `OSError` if it could not start a supervisor."""
+    ours.setblocking(False)
+    await anyio.wait_readable(ours)
+    answer = ours.recv(STATUS.size)
+    if len(answer) != STATUS.size:
+        raise OSError("the process that starts commands has ended, or the system has no process for the command")
+    return answer
 
 
 async def _send(requests: socket.socket, kind: bytes, passed: list[int]) -> None:

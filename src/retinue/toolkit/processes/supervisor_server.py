@@ -6,6 +6,7 @@ for the next command: forking a process and moving it into a control group takes
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -33,13 +34,18 @@ class Spare:
         server = os.getpid()
         ours, theirs = socket.socketpair()
         self.kind = kind
-        self.pid = os.fork()
+        self._socket = ours
+        try:
+            self.pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         if self.pid == 0:
             for descriptor in (*unneeded, ours.detach()):
                 os.close(descriptor)
             _wait_for_command(kind, theirs, server)
         theirs.close()
-        self._socket = ours
 
     def take(self, passed: list[int]) -> bool:
         """Pass the descriptors of a command to the supervisor; return False if it has ended."""
@@ -109,7 +115,8 @@ class Server:
                 if descriptor == self._requests.fileno():
                     kind, passed, _, _ = socket.recv_fds(self._requests, 1, _MOST_PASSED)
                     if not kind:
-                        self._end_spare()
+                        if self._spare is not None:
+                            self._end(self._spare)
                         return
                     self._start(kind, *passed)
                 elif descriptor == self._wake.fileno():
@@ -119,38 +126,51 @@ class Server:
                     self._forget(descriptor)
 
     def _start(self, kind: bytes, sender: int, *passed: int) -> None:
-        if self._spare is None or self._spare.kind != kind or not self._spare.take([*passed]):
-            self._end_spare()
-            self._spare = self._fork(kind, sender, *passed)
-            self._spare.take([*passed])
-        os.write(sender, STATUS.pack(self._spare.pid))
+        pid = self._take_supervisor(kind, sender, passed)
         for descriptor in passed:
             os.close(descriptor)
-        self._supervisors[sender] = self._spare.pid
+        if pid is None:
+            os.close(sender)
+            return
+        with contextlib.suppress(OSError):  # the sender is gone; its closed socket ends the supervisor
+            os.write(sender, STATUS.pack(pid))
+        self._supervisors[sender] = pid
         self._poll.register(sender, select.POLLIN)
-        self._spare = self._fork(kind)
+        with contextlib.suppress(OSError):  # the next command then has to fork its own
+            self._spare = self._fork(kind)
+
+    def _take_supervisor(self, kind: bytes, sender: int, passed: tuple[int, ...]) -> int | None:
+        """Give a command to the supervisor that waits, or to a new one; return its id, None if there is no process."""
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.kind == kind and spare.take([*passed]):
+            return spare.pid
+        try:
+            if spare is not None:
+                self._end(spare)
+            spare = self._fork(kind, sender, *passed)
+        except OSError:
+            return None
+        spare.take([*passed])
+        return spare.pid
 
     def _fork(self, kind: bytes, *passed: int) -> Spare:
         own = (each.fileno() for each in (self._requests, self._wake, self._waker))
         return Spare(kind, (*own, *self._supervisors, *passed))
 
-    def _end_spare(self) -> None:
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            spare.end()
-            control_groups.remove_groups_of(spare.pid, self._groups)
+    def _end(self, spare: Spare) -> None:
+        spare.end()
+        control_groups.remove_groups_of(spare.pid, self._groups)
 
     def _report_ended(self) -> None:
         """Tell the status of ended supervisors. They are reaped later, so their ids are not used again."""
+        self._abandoned = {pid for pid in self._abandoned if not self._reap(pid)}
         for sender, pid in self._supervisors.items():
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None and sender not in self._told:
                 self._told.add(sender)
                 status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-                try:
+                with contextlib.suppress(OSError):
                     os.write(sender, STATUS.pack(status))
-                except OSError:
-                    continue
 
     def _forget(self, sender: int) -> None:
         """Reap the supervisor of a command whose sender closed its socket; end it if it still runs."""
@@ -161,7 +181,6 @@ class Server:
         if not self._reap(pid):
             os.kill(pid, signal.SIGTERM)
             self._abandoned.add(pid)
-        self._abandoned = {pid for pid in self._abandoned if not self._reap(pid)}
 
     def _reap(self, pid: int) -> bool:
         """Reap a supervisor if it has ended, with its control group; return whether it has."""
