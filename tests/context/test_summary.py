@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import anyio
@@ -91,6 +92,19 @@ async def test_a_bad_summary_is_tried_again_with_its_problems_told() -> None:
     assert summary.attempts == 2
     assert "- '/srv/invoices' does not appear, spelt exactly so." in script.asked[1]
     assert script.asked[1].count("[user] ") == script.asked[0].count("[user] ")
+
+
+async def test_a_history_is_searched_for_identifiers_once_however_often_its_summary_is_tried() -> None:
+    searched: list[str] = []
+
+    def redact(text: str) -> str:
+        searched.append(text)
+        return text
+
+    guard = replace(SETTINGS, quality_guard=QualityGuard(max_retries=3))
+    refused = await summarise(plain_plan(), Script(*["just words"] * 4), guard, LIMITS, redact=redact)
+    assert isinstance(refused, CompactionRefused)
+    assert set(Counter(filter(None, searched)).values()) == {1}
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])

@@ -6,6 +6,7 @@ Facts are appended without a model: the last requests, the files and the failed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -140,15 +141,21 @@ class _Writer(Struct, frozen=True):
             minutes = (await self._ask(request + _WRITE))[:MAX_SUMMARY_CHARS] or minutes
         shown = tuple(message for chunk in chunks for message in chunk)
         request = before + self._request(minutes, render_messages(chunks[-1]), (len(chunks), len(chunks)))
-        return await self._write_last(request + self._wishes(shown, previous), shown, previous)
+        names: tuple[str, ...] = ()
+        if self.settings.identifier_policy == "strict":
+            # Once for all attempts: in a history of 50,000 messages that takes seconds.
+            names = required_identifiers(shown, previous, redact=self.redact)
+        return await self._write_last(request + self._wishes(names), partial(self._find_problems, shown, names))
 
-    async def _write_last(self, request: str, shown: Sequence[Message], previous: str) -> Summary | CompactionRefused:
+    async def _write_last(
+        self, request: str, find_problems: Callable[[str], tuple[str, ...]]
+    ) -> Summary | CompactionRefused:
         attempts = 1 + (self.settings.quality_guard.max_retries if self._checks else 0)
         problems: tuple[str, ...] = ()
         ending = _WRITE
         for attempt in range(1, attempts + 1):
             text = await self._ask(request + ending)
-            problems = self._find_problems(text, shown, previous)
+            problems = find_problems(text)
             if not problems:
                 return self._finish(text, attempt)
             ending = _RETRY.format(
@@ -172,10 +179,7 @@ class _Writer(Struct, frozen=True):
         before = _PREVIOUS.format(text=minutes) if minutes else ""
         return before + _RECORD.format(text=record, part=place[0], parts=place[1])
 
-    def _wishes(self, shown: Sequence[Message], previous: str) -> str:
-        names: Sequence[str] = ()
-        if self.settings.identifier_policy == "strict":
-            names = required_identifiers(shown, previous, redact=self.redact)
+    def _wishes(self, names: Sequence[str]) -> str:
         latest = " ".join(self.plan.asks[-1].split())[:ASK_CHARS] if self.plan.asks else ""
         wishes = (
             _LATEST.format(text=latest) if latest else "",
@@ -190,20 +194,10 @@ class _Writer(Struct, frozen=True):
     def _custom(self, instructions: str | None) -> str:
         return f"{instructions.strip()}\n\n" if instructions and instructions.strip() else ""
 
-    def _find_problems(self, text: str, shown: Sequence[Message], previous: str) -> tuple[str, ...]:
-        size = find_size_problems(text, self._room)
+    def _find_problems(self, shown: Sequence[Message], names: Sequence[str], text: str) -> tuple[str, ...]:
         if not self._checks or not text:
-            return size
-        strict = self.settings.identifier_policy == "strict"
-        return check_summary(
-            text,
-            shown,
-            previous=previous,
-            asks=self.plan.asks,
-            tokens_replaced=self._room,
-            redact=self.redact,
-            identifiers=strict,
-        )
+            return find_size_problems(text, self._room)
+        return check_summary(text, shown, asks=self.plan.asks, tokens_replaced=self._room, required=names)
 
     @property
     def _room(self) -> int:

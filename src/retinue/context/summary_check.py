@@ -32,20 +32,20 @@ def check_summary(
     previous: str = "",
     asks: Sequence[str] | None = None,
     tokens_replaced: int | None = None,
-    redact: Redact = _KNOWN_KEYS,
-    identifiers: bool = True,
+    required: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
     """Return the problems of a summary of `messages` and of the `previous` summary, as sentences.
 
     `messages` are as the writer of the summary read them. `asks` are the requests of people, by default the user
-    messages; `tokens_replaced` is the exclusive maximum size, by default the size of `messages`; `identifiers` says
-    whether identifiers are checked.
+    messages; `tokens_replaced` is the exclusive maximum size, by default the size of `messages`; `required` are the
+    identifiers that must be in the summary, by default the `required_identifiers`.
     """
     if tokens_replaced is None:
         tokens_replaced = estimate(messages) + estimate_tokens(previous)
     if asks is None:
         asks = [message.text for message in messages if isinstance(message, UserMessage)]
-    required = required_identifiers(messages, previous, redact=redact) if identifiers else ()
+    if required is None:
+        required = required_identifiers(messages, previous)
     return (
         *find_size_problems(summary, tokens_replaced),
         *_missing_headings(summary),
