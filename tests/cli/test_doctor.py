@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -58,6 +60,21 @@ def test_a_sound_home_has_no_problem(sound: Path, retinue: RunCommand) -> None:
     ran = retinue("doctor", "--json")
     assert (ran.code, ran.data["ok"], ran.data["problems"]) == (0, True, 0)
     assert "sk-ant-not" not in ran.out
+
+
+def test_the_files_of_the_home_are_not_formatted(sound: Path, retinue: RunCommand) -> None:
+    formatted: list[str] = []
+
+    def see(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_name == "__repr__":
+            formatted.append(str(frame.f_locals.get("self")))
+
+    sys.setprofile(see)
+    try:
+        assert retinue("doctor", "--json").code == 0
+    finally:
+        sys.setprofile(None)
+    assert [each for each in formatted if str(sound) in each] == []
 
 
 def test_looking_changes_nothing(sound: Path, retinue: RunCommand) -> None:

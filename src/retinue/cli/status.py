@@ -16,10 +16,11 @@ from retinue.cli.terminal import count, format_span, format_time
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from retinue.audit.facts import Facts, Finding, GatewayFacts
+    from retinue.audit.facts import Finding, GatewayFacts
     from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
+    from retinue.sandbox.confinement import SandboxLevel
     from retinue.storage.home_paths import HomePaths
     from retinue.storage.process_locks import InstanceFacts
 
@@ -251,27 +252,28 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
 
-    async def look(home: Home) -> tuple[Facts, tuple[Finding, ...]]:
+    async def look(home: Home) -> tuple[dict[str, SandboxLevel], tuple[Finding, ...]]:
+        # Not the facts: `asyncio.run` formats what a task returns, and they name every file of the home.
         facts = await collect_home_facts(home, see_gateway(home), deep=deep)
-        return facts, examine(facts)
+        return {agent.id: agent.sandbox.level for agent in facts.agents}, examine(facts)
 
     home = load_home(invocation.home)
-    facts, findings = anyio.run(look, home)
+    levels, findings = anyio.run(look, home)
     fixed: tuple[str, ...] = ()
     if fix and any(finding.remedies for finding in findings):
         fixed = carry_out(home, findings)
-        facts, findings = anyio.run(look, home)
+        levels, findings = anyio.run(look, home)
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     data = {
         "ok": not problems,
         "problems": problems,
         "home": str(invocation.home.path),
         "fixed": list(fixed),
-        "sandbox": {agent.id: agent.sandbox.level for agent in facts.agents},
+        "sandbox": levels,
         "findings": [describe_finding(finding) for finding in findings],
     }
-    levels = [f"Sandbox of agent '{agent.id}': level {agent.sandbox.level}." for agent in facts.agents]
-    invocation.show(data, lambda: "\n".join([*levels, _format_findings(findings, fixed, problems)]))
+    lines = [f"Sandbox of agent '{agent}': level {level}." for agent, level in levels.items()]
+    invocation.show(data, lambda: "\n".join([*lines, _format_findings(findings, fixed, problems)]))
     return 1 if problems else 0
 
 

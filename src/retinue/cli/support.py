@@ -10,6 +10,7 @@ import click
 from retinue.cli.common import Command, Invocation, open_state, pass_invocation, table, which_agent, which_session
 
 if TYPE_CHECKING:
+    from retinue.audit.facts import Finding
     from retinue.runtime.home import Home
     from retinue.runtime.inspect.why import RunExplained
 
@@ -176,8 +177,10 @@ def _doctor(home: Home) -> list[dict[str, Any]]:
     from retinue.cli.status import describe_finding, see_gateway
     from retinue.runtime.inspect.doctor import collect_home_facts
 
-    findings = examine(anyio.run(collect_home_facts, home, see_gateway(home)))
-    return [describe_finding(finding) for finding in findings]
+    async def look() -> tuple[Finding, ...]:
+        return examine(await collect_home_facts(home, see_gateway(home)))
+
+    return [describe_finding(finding) for finding in anyio.run(look)]
 
 
 def _config(home: Home) -> Any:
