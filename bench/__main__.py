@@ -25,13 +25,15 @@ def main() -> None:
     options = parser.parse_args()
     Sheet.as_json = options.json
     progress = sys.stderr if options.json else sys.stdout
-    for name in options.names or (BENCHES + (FULL if options.full else ())):
-        began = time.perf_counter()
-        print(f"\n{name}", file=progress)
-        importlib.import_module(f"bench.{name}").run(full=options.full)
-        print(f"  ({time.perf_counter() - began:.0f} s)", file=progress)
-    if options.json:
-        print(json.dumps(Sheet.printed, indent=2))
+    try:
+        for name in options.names or (BENCHES + (FULL if options.full else ())):
+            began = time.perf_counter()
+            print(f"\n{name}", file=progress)
+            importlib.import_module(f"bench.{name}").run(full=options.full)
+            print(f"  ({time.perf_counter() - began:.0f} s)", file=progress)
+    finally:
+        if options.json:
+            print(json.dumps(Sheet.printed, indent=2))
 
 
 if __name__ == "__main__":

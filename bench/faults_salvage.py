@@ -12,7 +12,7 @@ from tests.faults.flips import copy_state, fill_state, flip_bit, judge, read_sta
 
 from bench.measure import Sheet
 
-CASES, SHORT_CASES = 400, 40
+CASES = 400
 
 
 def run_salvage(sheet: Sheet, cases: int, seed: str) -> None:
