@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from retinue.core.events import MessageFinished, TurnEvent
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.dispatch.reply import VisibleEvents, VisibleStream, show_message
 from retinue.testing.replies import Reply, calls, refuses, says
-from tests.gateway.conftest import Hall, RawSocket, raw_socket
+from tests.gateway.conftest import Hall, RawSocket, open_hall, raw_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -139,3 +140,18 @@ async def test_the_history_says_how_a_turn_ended_and_what_was_denied(hall: Hall)
     assert "no person is available" in denied[0]["text"]
     assert failed[0]["kind"] == "failed"
     assert "too strange" in failed[0]["text"]
+
+
+async def test_the_history_has_messages_that_stayed_unanswered_before_the_first_answer(tmp_path: Path) -> None:
+    budget = {"defaults": {"budget": {"perDay": {"tokens": 1}}}}
+    async with open_hall(tmp_path, agents=budget) as hall, hall.serving(), raw_socket(hall) as raw:
+        await ask(raw, "hello")  # uses up the budget
+        accepted = await raw.result("agent", message="first", sessionKey="room", idempotencyKey="first")
+        await raw.result("agent.wait", runId=accepted["runId"])
+        history = await raw.result("chat.history", sessionKey="room")
+        earlier = await raw.result("chat.history")
+    assert (history["entries"], history["total"]) == ([], 0)
+    [note] = history["notes"]
+    assert (note["kind"], note["text"]) == ("unanswered", "first")
+    assert "budget" in note["why"]
+    assert earlier["notes"] == []

@@ -527,6 +527,20 @@ async def test_calls_with_the_same_id_stay_apart_and_endings_survive_a_reload(vi
             await expect(folds.nth(number)).to_contain_text(f"the text of {name}")
 
 
+async def test_a_first_message_that_stayed_unanswered_survives_a_reload(visitor: Visitor, hall: Hall) -> None:
+    hall.write_config(agents={"defaults": {"model": "test/test-model", "budget": {"perDay": {"tokens": 1}}}})
+    await visitor.sign_in()
+    await visitor.say("hello")
+    await visitor.idle()
+    await visitor.say("/new")
+    await visitor.idle()
+    await visitor.say("a first message")
+    await visitor.sees("budget for today is used up")
+    await visitor.page.reload()
+    await visitor.sees("a first message")
+    await visitor.sees("budget for today is used up")
+
+
 async def test_a_question_of_the_agent_is_answered_with_text_on_the_page(visitor: Visitor, hall: Hall) -> None:
     hall.model.push(
         calls("tool_call", name="ui_prompt", arguments={"question": "Which colour?"}),

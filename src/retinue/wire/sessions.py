@@ -71,7 +71,8 @@ class History(Wire, frozen=True):
 
     An answer has the text that was delivered. Directives of the answer are in the entry's `delivery`: `media`,
     `replyTo`, `toCurrent`, `voice`, `silent`, each only if it is set. What happened after an entry is in its `notes`:
-    `kind` (`failed`, `aborted`, `decided` or `unanswered`) and `text`; an unanswered message also has `why`.
+    `kind` (`failed`, `aborted`, `decided` or `unanswered`) and `text`; an unanswered message also has `why`. `notes` of
+    the history itself happened before its first entry.
     """
 
     session_key: str
@@ -80,6 +81,7 @@ class History(Wire, frozen=True):
     total: int
     epoch: str
     seq: int
+    notes: list[dict[str, str]]
 
 
 class ResetResult(Wire, frozen=True):

@@ -88,8 +88,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     # The number is read first: an event that arrives meanwhile is then sent twice rather than never.
     seq = call.gateway.hub.position(key.text)
     session = parts.store.peek(key)
-    entries: list[dict[str, Any]] = []
-    total = 0
+    found = HistoryPage([], [], 0)
     if session is not None:
         path = parts.store.path_of(session.id)
         options = HistoryOptions(
@@ -99,12 +98,13 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
         )
-        entries, total = await anyio.to_thread.run_sync(read_messages, path, options)
+        found = await anyio.to_thread.run_sync(read_messages, path, options)
     return wire.History(
         session_key=key.text,
         session_id=session.id if session else None,
-        entries=entries,
-        total=total,
+        entries=found.entries,
+        total=found.total,
+        notes=found.notes,
         epoch=call.gateway.hub.epoch,
         seq=seq,
     )
@@ -189,17 +189,26 @@ class HistoryOptions(Struct, frozen=True):
     raw: bool = False
 
 
-def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, Any]], int]:
-    """The newest messages of a transcript as its lines, and the total number of messages."""
+class HistoryPage(Struct, frozen=True):
+    """The newest messages of a transcript as its lines, what happened before the first one, and their total number."""
+
+    entries: list[dict[str, Any]]
+    notes: list[dict[str, str]]
+    total: int
+
+
+def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
+    """Read the newest messages of a transcript."""
     _, tree = read_whole(path)
     messages: list[TranscriptEntry] = []
     notes: dict[str, list[dict[str, str]]] = {}
+    first: list[dict[str, str]] = []
     for entry in tree.path:
         match entry.body:
             case MessageAdded():
                 messages.append(entry)
-            case Noted() as noted if messages and (facts := _read_note(noted, options)):
-                notes.setdefault(messages[-1].id, []).append(facts)
+            case Noted() as noted if facts := _read_note(noted, options):
+                (notes.setdefault(messages[-1].id, []) if messages else first).append(facts)
     newest = messages[-options.limit :]
     shown = [(entry, None) if options.raw else _show(entry, options) for entry in newest]
     exported = export_json(None, [entry for entry, _ in shown], redact=options.redact)
@@ -210,7 +219,7 @@ def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, A
             line["delivery"] = directives
         if entry.id in notes:
             line["notes"] = notes[entry.id]
-    return lines, len(messages)
+    return HistoryPage(lines, first if len(newest) == len(messages) else [], len(messages))
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:

@@ -74,12 +74,12 @@ export class Conversation {
     this.#shown.clear();
   }
 
-  showHistory(entries, total) {
+  showHistory(entries, total, notes = []) {
     this.clear();
     const shown = entries.filter((entry) => entry.message && !BESIDE.has(entry.source));
     const before = total - entries.length;
     if (before > 0) this.note(`${before} earlier messages are not shown.`);
-    let answer = null;
+    let answer = this.#showNotes({ notes }, null);
     for (const entry of shown) answer = this.#showEntry(entry, answer);
     answer?.finish({ status: "ok", text: "", error: "" });
     this.scrollToEnd();

@@ -185,7 +185,7 @@ class Page {
     this.#sessionId = history.sessionId;
     this.#showIdentity();
     const entries = events.length ? historyBefore(history.entries, events) : history.entries;
-    this.#conversation.showHistory(entries, history.total);
+    this.#conversation.showHistory(entries, history.total, history.notes);
     if (!history.total && this.#introduction.advice) this.#conversation.note(this.#introduction.advice);
     if (this.#introduction.caution) this.#conversation.note(this.#introduction.caution);
     const running = events.flatMap((frame) => frame.payload.runs);
