@@ -54,6 +54,7 @@ COMMANDS = {
     ),
     "hooks": ("retinue.cli.extensions:hooks", "List, enable and disable hooks; explain why one is disabled."),
     "plugins": ("retinue.cli.extensions:plugins", "List, enable and disable plugins; explain why one is disabled."),
+    "mcp": ("retinue.cli.mcp:mcp", "Add, test, list and remove MCP servers, whose tools agents use."),
     "models": ("retinue.cli.models:models", "List, test, choose and download models; store credentials."),
     "tools": ("retinue.cli.tools:tools", "List a session's tools and explain policy decisions."),
     "sandbox": ("retinue.cli.tools:sandbox", "Explain, list and prune sandboxes."),

@@ -104,6 +104,9 @@ UNSUPPORTED = {
     "gateway.auth.allowTailscale": "use gateway.auth.trustedProxy",
     "gateway.controlUi.root": "the page is part of the package",
     "gateway.tailscale": "publish the port with `tailscale serve`",
+    "mcp.servers.<name>.codex": "Codex reads its own configuration",
+    "mcp.servers.<name>.oauth.authProfileId": "the account of a server is stored by the server's name",
+    "mcp.servers.<name>.oauth.identity": "all sessions use a server with the same account",
     "meta": "",
     "plugins.entries.<name>.hooks.allowConversationAccess": "every enabled plugin can read messages",
     "plugins.entries.<name>.subagent": "plugins cannot start sub-agents",
@@ -123,8 +126,8 @@ def find_unsupported(path: Sequence[Segment]) -> str | None:
     match path:
         case ("agents", "list", int(), *rest):
             steps = ["agents", "defaults", *(step for step in rest if isinstance(step, str))]
-        case ("plugins", "entries", str(), *rest):
-            steps = ["plugins", "entries", "<name>", *(step for step in rest if isinstance(step, str))]
+        case ("plugins" | "mcp" as section, "entries" | "servers" as named, str(), *rest):
+            steps = [section, named, "<name>", *(step for step in rest if isinstance(step, str))]
     return UNSUPPORTED.get(".".join(steps))
 
 

@@ -22,6 +22,7 @@ from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.sessions.settings import SessionSettings
 from retinue.settings import Settings, key
 from retinue.skills.settings import SkillsSettings
+from retinue.toolkit.mcp.settings import McpSettings
 
 
 class Config(Settings):
@@ -55,6 +56,8 @@ class Config(Settings):
     """Hook folders and webhooks."""
     plugins: PluginsSettings = key(PluginsSettings)
     """Plugins: which are enabled and what they may do."""
+    mcp: McpSettings = key(McpSettings)
+    """Servers of the Model Context Protocol."""
     channels: dict[str, ChannelSettings] = key({})
     """Channels, by name."""
     docs: DocsSettings = key(DocsSettings)

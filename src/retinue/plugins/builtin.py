@@ -23,6 +23,7 @@ TOOL_FAMILIES = {
     "gateway": "retinue.toolkit.gateway:make_tools",
     "plan": "retinue.toolkit.sessions:make_plan_tool",
     "image": "retinue.toolkit.files.read_write:make_image_tool",
+    "mcp": "retinue.toolkit.mcp.tools:make_tools",
 }
 """The built-in tools by family, in the order in which the prompt lists them."""
 SEARCH_ENGINES = {

@@ -6,22 +6,18 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from html import escape
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
-import anyio
-from anyio.abc import SocketAttribute, SocketStream
 from msgspec import Struct
 
 from retinue.core.errors import ConfigError
 from retinue.providers.base import Timeouts
 from retinue.providers.settings import OAuthSettings
+from retinue.security.sign_in_callback import explain_answer, open_callback
 
 LOGIN_SECONDS = 300.0
-CALLBACK_PATH = "/callback"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-MAX_REQUEST_BYTES = 16_384
 _TIMEOUTS = Timeouts(connect=15.0, idle=30.0)
 
 
@@ -50,11 +46,8 @@ async def login_with_browser(
     """Sign in with a browser on this machine: `show_page` gets the address; the answer comes to a loopback port."""
     verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-    callback = _Callback(state)
-    async with listener:
-        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django
-        address = f"http://127.0.0.1:{port}{CALLBACK_PATH}"
+    async with open_callback() as callback:
+        address = callback.address
         query = {
             "response_type": "code",
             "client_id": settings.client_id,
@@ -66,62 +59,17 @@ async def login_with_browser(
         }
         mark = "&" if "?" in settings.authorization_url else "?"
         show_page(f"{settings.authorization_url}{mark}{urlencode(query)}")
-        with anyio.move_on_after(seconds):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(listener.serve, callback.answer)
-                await callback.done.wait()
-                tasks.cancel_scope.cancel()
-    if callback.code is None:
-        why = callback.problem or f"nobody signed in within {seconds:g} s"
-        raise ConfigError(f"The sign-in failed: {why}. Run the command again.")
+        answer = await callback.wait(state, seconds)
+    if "code" not in answer:
+        raise ConfigError(f"The sign-in failed: {explain_answer(answer, seconds)}. Run the command again.")
     form = {
         "grant_type": "authorization_code",
-        "code": callback.code,
+        "code": answer["code"],
         "redirect_uri": address,
         "client_id": settings.client_id,
         "code_verifier": verifier,
     }
     return _read_tokens(await _post(settings.token_url, form))
-
-
-class _Callback:
-    """Answers the browser's request with the code; requests without the right state are refused."""
-
-    def __init__(self, state: str) -> None:
-        self.code: str | None = None
-        self.problem: str | None = None
-        self.done = anyio.Event()
-        self._state = state
-
-    async def answer(self, stream: SocketStream) -> None:
-        async with stream:
-            received = b""
-            while b"\r\n\r\n" not in received and len(received) < MAX_REQUEST_BYTES:
-                try:
-                    received += await stream.receive()
-                except anyio.EndOfStream:
-                    return
-            target = urlsplit([*received.split(b" ", 2), b"", b""][1].decode("latin-1"))
-            query = {name: values[0] for name, values in parse_qs(target.query).items()}
-            if target.path != CALLBACK_PATH or not self._is_expected(query.get("state", "")):
-                await _send_page(stream, "404 Not Found", "This is not the answer to the sign-in.")
-                return
-            self.code, problem = query.get("code"), query.get("error_description") or query.get("error")
-            if self.code is None:
-                self.problem = (problem or "the provider sent no code")[:200]
-            await _send_page(
-                stream, "200 OK", "You are signed in. You can close this page." if self.code else str(self.problem)
-            )
-        self.done.set()
-
-    def _is_expected(self, state: str) -> bool:
-        return secrets.compare_digest(state.encode("utf-8", "replace"), self._state.encode())
-
-
-async def _send_page(stream: SocketStream, status: str, text: str) -> None:
-    body = f"<!doctype html><title>Retinue</title><p>{escape(text)}</p>".encode()
-    head = f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
-    await stream.send(f"{head}connection: close\r\n\r\n".encode() + body)
 
 
 async def login_with_device(

@@ -32,6 +32,7 @@ from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
 from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
 from retinue.runtime.agents.confinement import make_sandboxes
+from retinue.runtime.agents.mcp import make_mcp_servers
 from retinue.runtime.agents.prompting import AgentPrompt
 from retinue.runtime.agents.tools import HomeTools
 from retinue.runtime.agents.workspace import open_workspace
@@ -58,6 +59,7 @@ from retinue.toolkit.processes.tools import format_end
 
 if TYPE_CHECKING:
     from retinue.context.prompt.codex import CodexRequest, TurnKind
+    from retinue.toolkit.mcp.servers import McpServers
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class Runtime(Sessions):
     """All agents of a home: the sessions, and the dispatcher that answers messages in them."""
 
     dispatcher: Dispatcher
+    tasks: TaskGroup
+    """Tasks that last as long as the runtime."""
 
     def __init__(self, services: Services, *, extra_skills: tuple[Path, ...] = ()) -> None:
         super().__init__(services, extra_skills=extra_skills)
@@ -184,6 +188,8 @@ class Runtime(Sessions):
         self.close_agents()
         for close in tuple(self.retired):
             await close()
+        if self.shared.mcp is not None:
+            self.shared.mcp.close()
         await self.shared.memories.aclose()
         await self.shared.providers.aclose()
 
@@ -191,6 +197,9 @@ class Runtime(Sessions):
 def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -> HomeServices:
     """Make the services of one configuration."""
     secrets = Secrets(home.environment, home.redactor)
+    mcp = make_mcp_servers(home, runtime.services.commands, secrets)
+    if mcp is not None:
+        mcp.attach(runtime.tasks, partial(_renew_tools, runtime, home))
     return HomeServices(
         home=home,
         secrets=secrets,
@@ -198,17 +207,21 @@ def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -
         bus=open_bus(home),
         memories=MemoryPool(runtime.services.database),
         permissions=permissions,
-        tools=_make_tools(runtime, home, secrets, permissions),
+        tools=_make_tools(runtime, home, secrets, permissions, mcp),
+        mcp=mcp,
     )
 
 
-def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions) -> HomeTools:
+def _make_tools(
+    runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions, mcp: McpServers | None
+) -> HomeTools:
     return make_home_tools(
         home,
         lambda: runtime.dispatcher,
         runtime.services.commands,
         secrets,
         permissions.rule_store,
+        mcp=mcp,
         controls_gateway=runtime.gateway is not None,
     )
 
@@ -216,9 +229,15 @@ def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Per
 def attach_gateway(runtime: Runtime, gateway: GatewayControl) -> None:
     """Give agents the tool that controls the gateway of this process."""
     runtime.gateway = gateway
+    _renew_tools(runtime, runtime.shared.home)
+
+
+def _renew_tools(runtime: Runtime, home: Home) -> None:
+    """Make the tools of a configuration again if it is still used; the next turn of every session gets them."""
     shared = runtime.shared
-    tools = _make_tools(runtime, shared.home, shared.secrets, shared.permissions)
-    runtime.shared = msgspec.structs.replace(shared, tools=tools)
+    if shared.home is home:
+        made = _make_tools(runtime, home, shared.secrets, shared.permissions, shared.mcp)
+        shared.tools.replace(made.toolset)
 
 
 def describe_command_end(end: CommandEnd) -> Inbound:
@@ -279,6 +298,7 @@ async def open_runtime(
         runtime = Runtime(services, extra_skills=extra_skills)
         async with _open_tasks() as tasks:
             runtime.dispatcher = Dispatcher(runtime, lambda inbound: carry_out(runtime.dispatcher, inbound), tasks)
+            runtime.tasks = tasks
             runtime.shared = make_home_services(runtime, home, permissions)
             stack.push_async_callback(runtime.aclose)
             attach_bundled(runtime)
@@ -344,6 +364,8 @@ class ReplacedServices:
         for agent in self._agents:
             agent.store.settle_all()
             agent.workspace.close()
+        if self._shared.mcp is not None:
+            self._shared.mcp.close()
         await self._shared.memories.aclose()
         await self._shared.providers.aclose()
 

@@ -26,6 +26,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.cron import JobService
+from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
@@ -134,6 +135,7 @@ def make_home_tools(
     secrets: Secrets,
     rule_store: CommandRuleStore,
     *,
+    mcp: McpServers | None,
     controls_gateway: bool,
 ) -> HomeTools:
     """Create the tools of every registered family; `find_dispatcher` is called when a tool runs."""
@@ -150,6 +152,7 @@ def make_home_tools(
         secrets=secrets,
         rule_store=rule_store,
         sandboxes=make_sandboxes(home),
+        mcp=mcp,
         search_engines=home.registry.extensions[ExtensionPoint.SEARCH_ENGINES],
     )
     return HomeTools(home, Toolset(_make_tools(home, parts)), commands, secrets)

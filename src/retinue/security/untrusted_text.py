@@ -46,6 +46,7 @@ class TextSource(StrEnum):
     MEMORY = "memory"
     COMMAND = "command_output"
     SUBAGENT = "sub_agent"
+    MCP = "mcp_server"
     UNKNOWN = "unknown"
 
 

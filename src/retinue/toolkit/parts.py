@@ -20,6 +20,7 @@ from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 if TYPE_CHECKING:
     from retinue.toolkit.cron import JobService
     from retinue.toolkit.gateway import ConfigService
+    from retinue.toolkit.mcp.servers import McpServers
     from retinue.toolkit.memory import MemoryAccess
     from retinue.toolkit.message import Messenger
     from retinue.toolkit.owner import OwnerContact
@@ -112,3 +113,4 @@ class ToolParts(Struct, frozen=True):
     search_engines: Mapping[str, Extension] = field(default_factory=dict)
     rule_store: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None
+    mcp: McpServers | None = None

@@ -23,6 +23,7 @@ from retinue.runtime.telemetry.tracing import Tracer
 from retinue.security.secrets import Secrets
 from retinue.sessions.store import SessionStore
 from retinue.storage.database import Database
+from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.tools.approvals.broker import ApprovalBroker
 
@@ -58,6 +59,7 @@ class HomeServices(msgspec.Struct, frozen=True, eq=False):
     memories: MemoryPool
     permissions: Permissions
     tools: HomeTools
+    mcp: McpServers | None = None
 
 
 class Agent(msgspec.Struct, frozen=True, eq=False):

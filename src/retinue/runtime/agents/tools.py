@@ -130,8 +130,13 @@ class HomeTools:
         self.secrets = secrets
         self._selected: dict[Layers, tuple[Tool[Any], ...]] = {}
 
+    def replace(self, toolset: Toolset) -> None:
+        """Use other tools from the next turn on, because a server offers others."""
+        self.toolset = toolset
+        self._selected = {}
+
     def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
-        """Return the tools of a session, which are fixed for its lifetime; none if the model cannot call tools."""
+        """Return the tools of a session, which stay the same until `replace`; none if the model cannot call tools."""
         if not model.tools:
             return ()
         found = self._selected.get(layers)

@@ -19,6 +19,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
 from retinue.core.people import Person
 from retinue.runtime.agents.confinement import make_sandboxes
+from retinue.runtime.agents.mcp import make_mcp_servers
 from retinue.runtime.agents.policy import elevation_of, session_layers
 from retinue.runtime.agents.workspace import list_closed, locate_workspace, open_sessions, open_workspace
 from retinue.runtime.approvals import ConfiguredAllowRules
@@ -243,4 +244,6 @@ def every_tool(home: Home) -> Toolset:
     def find_dispatcher() -> Dispatcher:
         raise AssertionError("tools for inspection cannot be run")
 
-    return make_home_tools(home, find_dispatcher, table, secrets, FixedCommandRules(), controls_gateway=False).toolset
+    mcp = make_mcp_servers(home, table, secrets)
+    tools = make_home_tools(home, find_dispatcher, table, secrets, FixedCommandRules(), mcp=mcp, controls_gateway=False)
+    return tools.toolset

@@ -133,6 +133,8 @@ class Planner(Struct, frozen=True):
         info = access.info(choice.ref)
         person = owned_by(session)
         layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref, person)
+        if self.parts.shared.mcp is not None and transcript is not None:
+            await self.parts.shared.mcp.list_new(self.key.agent)
         tools = self.parts.shared.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
         thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")

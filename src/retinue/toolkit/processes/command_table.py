@@ -18,7 +18,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.refusals import find_refusals
 from retinue.security.untrusted_text import sanitise
-from retinue.toolkit.processes.fork_server import ForkServer
+from retinue.toolkit.processes.fork_server import ForkServer, SupervisorProcess
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, kill_session, start_supervised
 
 
@@ -204,6 +204,18 @@ class CommandTable:
         self._commands[command.id] = command
         self._tasks.start_soon(self._supervise, command)
         return command
+
+    async def open_process(self, launch: Launch, folder: int) -> SupervisorProcess:
+        """Start a program whose input and output the caller handles; the caller ends and closes it."""
+        if self._tasks is None:
+            raise ToolFailed("Programs cannot be started: Retinue is shutting down.")
+        # A caller that is cancelled during the start could not end what it started.
+        with anyio.CancelScope(shield=True):
+            try:
+                process = await start_supervised(self._server, launch, folder, self._grace, self._tasks)
+            except OSError as error:
+                raise ToolFailed(f"{launch.text} could not be started: {error.strerror or error}.") from error
+        return process
 
     def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[RunningCommand]:
         """Return an agent's commands, oldest first; with `session` only those started in it."""

@@ -1,0 +1,1 @@
+"""The client of the Model Context Protocol: servers, their tools, resources and prompts."""

@@ -1,0 +1,99 @@
+"""Reading the MCP servers of other programs: `.mcp.json`, Claude Desktop's file, and the configuration of Codex."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.errors import UsageError
+from retinue.toolkit.mcp.settings import SERVER_NAME
+
+KNOWN_PLACES = {
+    "claude-desktop": (
+        ".config/Claude/claude_desktop_config.json",
+        "Library/Application Support/Claude/claude_desktop_config.json",
+    ),
+    "claude-code": (".claude.json",),
+    "codex": (".codex/config.toml",),
+    "cursor": (".cursor/mcp.json",),
+}
+"""The files of known programs, below the folder of the user."""
+_KEPT = ("command", "args", "env", "cwd", "url", "headers", "transport", "enabled")
+
+
+class FoundServers(Struct, frozen=True):
+    """The servers of a file in the form of `mcp.servers`, and why others cannot be used."""
+
+    file: Path
+    servers: dict[str, dict[str, Any]]
+    refused: dict[str, str]
+
+
+def locate_source(source: str, user_home: Path) -> Path:
+    """Return the file that is meant: a path, or the file of a known program. Raises `UsageError`."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir() and (path / ".mcp.json").is_file():
+        return path / ".mcp.json"
+    places = [user_home / place for place in KNOWN_PLACES.get(source, ())]
+    for place in places:
+        if place.is_file():
+            return place
+    if places:
+        raise UsageError(f"There is no file of {source} here: {', '.join(map(str, places))}.")
+    raise UsageError(f"'{source}' is not a file. Name one, or one of: {', '.join(KNOWN_PLACES)}.")
+
+
+def read_servers(path: Path) -> FoundServers:
+    """Read the servers of a file; raise `UsageError` if it has none."""
+    try:
+        text = path.read_text("utf-8")
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    listed = found.get("mcpServers", found.get("mcp_servers")) if isinstance(found, Mapping) else None
+    if not isinstance(listed, Mapping) or not listed:
+        raise UsageError(f"{path} names no MCP servers: it has no `mcpServers` and no `mcp_servers`.")
+    servers: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
+    for name, given in listed.items():
+        problem = _find_problem(name, given)
+        if problem is None:
+            servers[name] = _translate(given)
+        else:
+            refused[str(name)] = problem
+    return FoundServers(path, servers, refused)
+
+
+def _find_problem(name: object, given: object) -> str | None:
+    if not isinstance(name, str) or not SERVER_NAME.fullmatch(name) or "__" in name:
+        return "its name has characters that are not allowed, or is longer than 32"
+    if not isinstance(given, Mapping) or not (given.get("command") or given.get("url")):
+        return "it has neither a command nor an address"
+    return None
+
+
+def _translate(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a server with our keys; what has no meaning here is left out."""
+    server = {key: given[key] for key in _KEPT if key in given}
+    kind = given.get("transport", given.get("type"))
+    if kind in ("http", "streamable-http", "streamableHttp"):
+        server["transport"] = "streamable-http"
+    elif kind == "sse":
+        server["transport"] = "sse"
+    else:
+        server.pop("transport", None)
+    if given.get("disabled") is True:
+        server["enabled"] = False
+    for theirs, ours in (("startup_timeout_sec", "connectionTimeoutMs"), ("tool_timeout_sec", "requestTimeoutMs")):
+        if isinstance(given.get(theirs), (int, float)):
+            server[ours] = int(given[theirs] * 1000)
+    if isinstance(given.get("http_headers"), Mapping):
+        server["headers"] = {**server.get("headers", {}), **given["http_headers"]}
+    return server

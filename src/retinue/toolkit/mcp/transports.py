@@ -1,0 +1,181 @@
+"""How a server is reached: its program in a sandbox, or its address through the checked HTTP transport.
+
+It needs the SDK, so it is imported only when a connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.errors import ToolFailed
+from retinue.core.keys import AgentId, SessionKey
+from retinue.sandbox.confinement import Network, SandboxUnavailable
+from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
+from retinue.security.checked_transport import CheckedTransport
+from retinue.security.network import OPERATOR
+from retinue.security.secrets import Secrets
+from retinue.toolkit.mcp.catalog import starting_folder
+from retinue.toolkit.mcp.pipes import PrintedLines, open_pipes
+from retinue.toolkit.mcp.settings import McpServerSettings
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import base_environment
+from retinue.toolkit.processes.launch import Launch
+from retinue.tools.shell.analysis import Joiner, PipelineStep
+from retinue.tools.shell.lexer import Redirection
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+NO_LIMIT_SECONDS = 10 * 365 * 86_400.0
+MAX_SSE_EVENT_BYTES = 32 * 1024 * 1024
+
+
+class TransportParts(Struct, frozen=True):
+    """What connections are made with."""
+
+    commands: CommandTable
+    secrets: Secrets
+    environment: Mapping[str, str]
+    sandboxes: Sandboxes | None
+    auth: Mapping[str, httpx2.Auth] = {}
+    """How to sign in to servers, by their names."""
+
+
+@asynccontextmanager
+async def open_program(
+    server: str, settings: McpServerSettings, agent: AgentId, parts: TransportParts, printed: PrintedLines
+) -> AsyncGenerator[TransportStreams, None]:
+    """Start the program of a server and exchange messages with it."""
+    program = find_program(server, settings, parts.environment)
+    session = SessionKey.parse(f"agent:{agent}:mcp-{server.lower()}")
+    enclosure = _enclose(server, settings, program, session, parts.sandboxes)
+    workspace = enclosure.confinement.folder if enclosure else None
+    if workspace is None and parts.sandboxes is not None:
+        workspace = parts.sandboxes.workspace_of(agent)
+    chosen = starting_folder(settings)
+    folder = Path(chosen).expanduser() if chosen else workspace or Path.cwd()
+    variables = {name: parts.secrets.resolve(value) for name, value in settings.env.items()}
+    path = os.pathsep.join((str(program.parent), parts.environment.get("PATH", "")))
+    redirections = () if printed.errors else ((Redirection(2, None),),)
+    launch = Launch(
+        agent=agent,
+        session=session,
+        text=f"the MCP server {server}",
+        steps=(PipelineStep(Joiner.ALWAYS, ((str(program), *settings.args),), redirections),),
+        environment={**base_environment(parts.environment), "PATH": path, **variables},
+        timeout=NO_LIMIT_SECONDS,
+        takes_input=True,
+        enclosure=enclosure,
+    )
+    if enclosure is not None and parts.sandboxes is not None:
+        parts.sandboxes.open(enclosure.confinement, session)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ToolFailed(f"The MCP server {server} cannot start in {folder}: {error.strerror}.") from error
+    try:
+        process = await parts.commands.open_process(launch, descriptor)
+    finally:
+        os.close(descriptor)
+    async with open_pipes(process, printed) as streams:
+        yield streams
+
+
+def find_program(server: str, settings: McpServerSettings, environment: Mapping[str, str]) -> Path:
+    """Return the absolute path of a server's program; raise `ToolFailed` if there is none."""
+    wanted = os.path.expanduser(settings.command or "")  # noqa: PTH111 - a text, which may have no slash
+    found = shutil.which(wanted, path=environment.get("PATH"))
+    if found is None:
+        raise ToolFailed(
+            f"The program `{wanted}` of the MCP server {server} is not installed. Install it, or set "
+            f"`mcp.servers.{server}.command` to its absolute path."
+        )
+    return Path(found).absolute()
+
+
+def _enclose(
+    server: str, settings: McpServerSettings, program: Path, session: SessionKey, sandboxes: Sandboxes | None
+) -> BackedSandbox | None:
+    """Return the sandbox of a program, as a command of the agent would get; None if commands get none."""
+    if sandboxes is None or not sandboxes.decide(session).confined:
+        return None
+    named = (*settings.read_paths, *(argument for argument in settings.args if argument.startswith("/")))
+    shown = (*_installation(program), *(Path(path).expanduser() for path in named))
+    try:
+        confinement = sandboxes.confinement_of(session, tuple(path for path in shown if path.exists()), apart=True)
+        if settings.network is not None:
+            confinement = replace(confinement, network=Network(settings.network))
+        return sandboxes.with_backend(confinement, session)
+    except SandboxUnavailable as error:
+        if sandboxes.decide(session).required:
+            raise ToolFailed(f"The MCP server {server} is not started without a sandbox. {error}") from error
+        return None
+
+
+def _installation(program: Path) -> tuple[Path, ...]:
+    """Return the folders that a program is installed in, by its path and by its target."""
+    folders = []
+    for path in (program, program.resolve()):
+        folder = path.parent.parent if path.parent.name in ("bin", "sbin", "Scripts") else path.parent
+        if not folder.is_relative_to("/usr") and folder != Path("/"):
+            folders.append(folder)
+    return tuple(dict.fromkeys(folders))
+
+
+@asynccontextmanager
+async def open_address(
+    server: str, settings: McpServerSettings, parts: TransportParts, *, sse: bool
+) -> AsyncGenerator[TransportStreams, None]:
+    """Connect to a server's address by streamable HTTP or SSE."""
+    assert settings.url is not None
+    headers = {name: parts.secrets.resolve(value) for name, value in settings.headers.items()}
+    seconds = settings.request_timeout_ms / 1000
+    timeout = httpx2.Timeout(seconds, connect=settings.connection_timeout_ms / 1000)
+    transport = CheckedTransport(OPERATOR, tls=_tls(server, settings))
+    auth = parts.auth.get(server)
+    if sse:
+
+        def make_client(
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = None,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:
+            return httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, auth=auth)
+
+        async with sse_client(
+            settings.url, headers, seconds, seconds, httpx_client_factory=make_client, auth=auth
+        ) as streams:
+            yield streams
+        return
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, auth=auth) as client,
+        streamable_http_client(settings.url, http_client=client, max_sse_event_size=MAX_SSE_EVENT_BYTES) as streams,
+    ):
+        yield streams
+
+
+def _tls(server: str, settings: McpServerSettings) -> ssl.SSLContext | None:
+    if settings.ssl_verify and settings.client_cert is None:
+        return None
+    context = httpx2.create_ssl_context(trust_env=False)
+    if not settings.ssl_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.client_cert is not None:
+        try:
+            context.load_cert_chain(settings.client_cert, settings.client_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ToolFailed(f"The certificate of the MCP server {server} cannot be used: {error}.") from error
+    return context
