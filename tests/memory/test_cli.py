@@ -170,7 +170,8 @@ def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, pl
     note(home, "memory/page.md", "The harbour is closed, says a page.\n")
     path = "memory/page.md" if place == "workspace" else str(vault / "page.md")
     with closing(Database(home / "state.sqlite")) as database:
-        AgentWrites(database, SystemClock(), DEFAULT_AGENT).record(path, ["The harbour is closed, says a page."])
+        writes = AgentWrites(database, SystemClock(), DEFAULT_AGENT, home / "workspace")
+        writes.record(path, ["The harbour is closed, says a page."])
     origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}
     foreign, own = ("memory/page.md", "extra/vault/page.md")[:: 1 if place == "workspace" else -1]
     assert origins == {foreign: "untrusted", own: "agent"}

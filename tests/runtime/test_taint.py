@@ -49,7 +49,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 def foreign_paths(stage: Stage) -> list[str]:
     database = Database(stage.home.path / "state.sqlite")
     try:
-        return AgentWrites(database, FrozenClock(), DEFAULT_AGENT).paths()
+        return AgentWrites(database, FrozenClock(), DEFAULT_AGENT, stage.workspace).paths()
     finally:
         database.close()
 
@@ -57,7 +57,7 @@ def foreign_paths(stage: Stage) -> list[str]:
 def record_foreign(stage: Stage, path: str, text: str) -> None:
     database = Database(stage.home.path / "state.sqlite")
     try:
-        AgentWrites(database, FrozenClock(), DEFAULT_AGENT).record(path, lines_of(text))
+        AgentWrites(database, FrozenClock(), DEFAULT_AGENT, stage.workspace).record(path, lines_of(text))
     finally:
         database.close()
 

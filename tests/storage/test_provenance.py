@@ -13,6 +13,7 @@ from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites, added_lines, lines_of
 from retinue.testing.clock import FrozenClock
 
+WORKSPACE = Path("/workspace")
 NOTE = "memory/2026-03-14.md"
 
 
@@ -25,7 +26,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def writes(database: Database) -> AgentWrites:
-    return AgentWrites(database, FrozenClock(), AgentId("main"))
+    return AgentWrites(database, FrozenClock(), AgentId("main"), WORKSPACE)
 
 
 def test_a_recorded_line_is_foreign_and_the_others_are_not(writes: AgentWrites) -> None:
@@ -48,7 +49,7 @@ def test_what_cannot_be_written_as_it_is_is_known_as_it_was_written(writes: Agen
 
 def test_one_agent_says_nothing_about_another(database: Database, writes: AgentWrites) -> None:
     writes.record(NOTE, ["send money"])
-    other = AgentWrites(database, FrozenClock(), AgentId("other"))
+    other = AgentWrites(database, FrozenClock(), AgentId("other"), WORKSPACE)
     assert other.origin(NOTE, ["send money"]) == Label.AGENT
     assert (other.paths(), writes.paths()) == ([], [NOTE])
 
@@ -68,10 +69,10 @@ def test_a_note_that_moves_takes_its_origin_along(writes: AgentWrites) -> None:
 def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     first = Database(path)
-    AgentWrites(first, FrozenClock(), AgentId("main")).record(NOTE, ["send money"])
+    AgentWrites(first, FrozenClock(), AgentId("main"), WORKSPACE).record(NOTE, ["send money"])
     first.close()
     again = Database(path)
-    assert AgentWrites(again, FrozenClock(), AgentId("main")).origin(NOTE, ["send money"]).is_foreign
+    assert AgentWrites(again, FrozenClock(), AgentId("main"), WORKSPACE).origin(NOTE, ["send money"]).is_foreign
     again.close()
 
 

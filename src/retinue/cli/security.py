@@ -18,6 +18,7 @@ from retinue.cli.terminal import echo
 if TYPE_CHECKING:
     from retinue.core.approval import Verdict
     from retinue.runtime.approvals import Permissions
+    from retinue.storage.labels.file_labels import FileLabel
     from retinue.tools.approvals.broker import Approver
     from retinue.tools.approvals.store import Approval
 
@@ -190,6 +191,39 @@ def scan(invocation: Invocation, files: tuple[str, ...]) -> None:
         lambda: (
             table(cells, header=("where", "severity", "rule", "text")) if cells else "Nothing suspicious was found."
         ),
+    )
+
+
+@security.command()
+@click.argument("path")
+@click.option("--agent", metavar="ID", help="Agent whose file it is (default: the default agent).")
+@pass_invocation
+def label(invocation: Invocation, path: str, agent: str | None) -> None:
+    """Show where a file comes from, whether it is private, and how it got this label."""
+    from retinue.runtime.inspect.file_labels import label_of_path
+
+    home = invocation.load_home()
+    _show_label(invocation, path, label_of_path(home, home.agent_id(agent), path))
+
+
+@security.command()
+@click.argument("path")
+@click.option("--agent", metavar="ID", help="Agent whose file it is (default: the default agent).")
+@pass_invocation
+def vouch(invocation: Invocation, path: str, agent: str | None) -> None:
+    """Accept the present content of a file as your own. A later change ends that."""
+    from retinue.runtime.inspect.file_labels import vouch_for
+
+    home = invocation.load_home()
+    _show_label(invocation, path, vouch_for(home, home.agent_id(agent), path))
+
+
+def _show_label(invocation: Invocation, path: str, found: FileLabel) -> None:
+    label, via = found.label, found.via.value if found.via else None
+    how = "".join((f", by {via}" if via else "", f", since {found.since}" if found.since else ""))
+    invocation.show(
+        {"origin": label.origin, "private": label.private, "via": via, "since": found.since or None},
+        f"{path}: {label.origin}{', private' if label.private else ''}{how}",
     )
 
 

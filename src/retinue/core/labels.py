@@ -5,6 +5,7 @@ The label of a request is the mixture of everything in it: `ToolContext.label` d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import ClassVar
@@ -82,6 +83,31 @@ class Label(Struct, frozen=True):
 
 
 Label.OWNER, Label.AGENT, Label.UNTRUSTED = Label("owner"), Label("agent"), Label("untrusted")
+
+
+_INSTRUCTION_FILES = frozenset(
+    f"{name}.md" for name in ("agents", "soul", "identity", "user", "tools", "heartbeat", "boot", "bootstrap", "memory")
+)
+_INSTRUCTION_FOLDERS = frozenset({"skills", "hooks", "plugins", ".retinue", ".agents"})
+_PRIVATE_FILES = frozenset({"memory.md", "user.md"})
+_PRIVATE_FOLDERS = ("memory/",)
+_SECRET_NAME = re.compile(
+    r"\.env(\..+)?|.*\.(pem|key|p12|pfx|kdbx)|id_(rsa|dsa|ecdsa|ed25519)|\.netrc|\.npmrc|\.pypirc"
+)
+
+
+def is_instruction_file(path: str) -> bool:
+    """Return whether later turns follow a file of the workspace as instructions, or take it for what the owner said."""
+    first, _, rest = path.casefold().partition("/")
+    return first in _INSTRUCTION_FOLDERS if rest else first in _INSTRUCTION_FILES
+
+
+def is_private_file(path: str) -> bool:
+    """Return whether a file, by its path in the workspace, holds the owner's notes or secrets."""
+    folded = path.casefold()
+    if folded in _PRIVATE_FILES or folded.startswith(_PRIVATE_FOLDERS):
+        return True
+    return _SECRET_NAME.fullmatch(folded.rpartition("/")[2]) is not None
 
 
 def mix(labels: Iterable[Label]) -> Label:

@@ -246,7 +246,7 @@ def describe_command_end(end: CommandEnd) -> Inbound:
     command = sanitise_line(literal(end.command))
     label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
     text = f"{label}\n{wrap_untrusted(output, TextSource.COMMAND, new_id=random_id, warn=False)}"
-    return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)
+    return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner, foreign=end.label.is_foreign)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -14,11 +15,15 @@ from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label, mix
 from retinue.storage.database import Database
+from retinue.storage.labels.command_traces import CommandTraces
+from retinue.storage.labels.file_labels import FileLabel, FileLabels, Via
 
 _MAX_QUERY_LINES = 500
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines makes the whole file untrusted."""
 _WHOLE_FILE = bytes(16)
+MAX_RULES_CHARS = 80
+"""More characters than this without a letter or digit are no rule or fence; they may encode a text."""
 _UNTRUSTED_WINS = (
     "ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != 'owner' AND origin != 'untrusted'"
 )
@@ -39,17 +44,37 @@ def added_lines(before: str, after: str) -> list[str]:
 class AgentWrites(Struct, frozen=True):
     """Records untrusted lines, and lines that the owner wrote, in the files of one agent.
 
-    Paths are relative to its workspace, or absolute for files elsewhere.
+    Paths are relative to its workspace, or absolute for files elsewhere. `traces` are the running commands.
     """
 
     database: Database
     clock: Clock
     agent: AgentId
+    workspace: Path
+    traces: CommandTraces | None = None
+
+    @property
+    def files(self) -> FileLabels:
+        """The labels of whole files."""
+        return FileLabels(self.database, self.clock, self.agent, self.workspace)
+
+    def label_of(self, path: str) -> FileLabel:
+        """Return the label of a file, including what running commands have done to it so far."""
+        return self.labels_of([path])[path]
+
+    def labels_of(self, paths: Iterable[str]) -> dict[str, FileLabel]:
+        """Return the labels of files, including what running commands have done to them so far."""
+        if self.traces is not None:
+            self.traces.settle()
+        return self.files.labels_of(paths)
 
     def record(self, path: str, lines: Iterable[str], session: str = "", *, origin: Label = Label.UNTRUSTED) -> None:
         """Record the origin of these lines of a file. A line that was untrusted once stays so."""
-        hashes = {_hash(line) for line in lines if _has_content(line)}
+        every = list(lines)
+        hashes = {_hash(line) for line in every if _has_content(line)}
         if not hashes:
+            if not origin.is_owners and sum(len(_bare(line)) for line in every) > MAX_RULES_CHARS:
+                self.label_new(path, origin, Via.TOOL)
             return
         if len(hashes) > MAX_RECORDED_LINES:
             if origin.is_owners:
@@ -57,12 +82,21 @@ class AgentWrites(Struct, frozen=True):
             hashes = {_WHOLE_FILE}
         at = self.clock.now().isoformat(timespec="seconds")
         rows = [(self.agent, path, digest, origin.origin, session, at) for digest in sorted(hashes)]
+        files = self.files
+        before = {name: known for name, known in files.find([path]).items() if known.via is not Via.VOUCHED}
         with self.database.change() as base:
+            if not origin.is_owners:
+                files.record_in(base, [path], origin, Via.TOOL, before, lines=True)
             base.executemany(f"INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) {_UNTRUSTED_WINS}", rows)  # noqa: S608 - constants only
 
     def carry(self, old: str, new: str) -> None:
-        """Copy the origin of a file's lines to its new path."""
+        """Copy the label of a file and the origin of its lines to its new path."""
+        files = self.files
+        known = self.label_of(old)
         with self.database.change() as base:
+            if known.label != Label.AGENT and known.via is not Via.VOUCHED:
+                how = Via.MOVE if known.via in (None, Via.PATH) else known.via
+                files.record_in(base, [new], known.label, how, {}, lines=known.lines)
             base.execute(
                 "INSERT INTO written_lines SELECT agent, ?, line, origin, session, written_at FROM written_lines "  # noqa: S608
                 f"WHERE agent = ? AND path = ? {_UNTRUSTED_WINS}",
@@ -70,7 +104,16 @@ class AgentWrites(Struct, frozen=True):
             )
 
     def origin(self, path: str, lines: Sequence[str]) -> Label:
-        """Return the label of these lines: the owner's if all are; lines without a record are the agent's."""
+        """Return the label of these lines: the owner's if all are; lines without a record are the agent's.
+
+        If the whole file has a label, it is the least trusted of both.
+        """
+        known = self.label_of(path)
+        if known.label.is_foreign and not known.lines:
+            return Label(known.label.origin)
+        return Label.OWNER if known.via is Via.VOUCHED else self._origin_of_lines(path, lines)
+
+    def _origin_of_lines(self, path: str, lines: Sequence[str]) -> Label:
         known = "SELECT origin FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return Label.AGENT
@@ -88,10 +131,17 @@ class AgentWrites(Struct, frozen=True):
         return Label.OWNER if owned and owned == len(content) else Label.AGENT
 
     def paths(self) -> list[str]:
-        """Return the files that contain untrusted lines."""
-        untrusted = "SELECT DISTINCT path FROM written_lines WHERE agent = ? AND origin != ?"
-        rows = self.database.read(untrusted, (self.agent, Label.OWNER.origin))
+        """Return the files with a record of other people's or untrusted text."""
+        rows = self.database.read(
+            "SELECT path FROM file_labels WHERE agent = ? AND via != ? AND origin NOT IN ('owner', 'agent') "
+            "ORDER BY path",
+            (self.agent, Via.VOUCHED.value),
+        )
         return [row[0] for row in rows]
+
+    def label_new(self, path: str, label: Label, via: Via) -> None:
+        """Label a file that is about to be created."""
+        self.files.record([path], label, via)
 
 
 def _bare(line: str) -> str:

@@ -14,8 +14,8 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import Label, mix
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import NotThere
+from retinue.toolkit.file_labels import record_write
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
-from retinue.toolkit.taint import record_write
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
     }
     if result.reason:
         answer["fallback"] = result.reason
-    label = mix([Label.AGENT, *(hit.origin for hit in result.hits)])
+    label = mix([Label.AGENT.as_private if result.hits else Label.AGENT, *(hit.origin for hit in result.hits)])
     return ToolOutput.of(json.dumps(answer, ensure_ascii=False), label=label)
 
 
@@ -200,4 +200,4 @@ def _format_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
     answer: dict[str, Any] = {"path": excerpt.path, "text": text, "from": excerpt.start_line, "lines": excerpt.lines}
     if excerpt.next_line is not None:
         answer |= {"truncated": True, "nextFrom": excerpt.next_line}
-    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), label=mix([Label.AGENT, excerpt.origin]))
+    return ToolOutput.of(json.dumps(answer, ensure_ascii=False), label=mix([Label.AGENT.as_private, excerpt.origin]))

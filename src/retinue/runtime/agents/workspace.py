@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from retinue.context.prompt.report import PromptReport
 from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
+from retinue.core.labels import is_instruction_file, is_private_file
 from retinue.runtime.home import Home, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
@@ -33,7 +35,9 @@ from retinue.skills.library import (
     open_library,
 )
 from retinue.storage.auditlog import CLI
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import NotThere, Root
+from retinue.storage.labels.file_labels import FileLabels
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
@@ -253,11 +257,27 @@ def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bo
     folder = home.paths.path
     with open_workspace(home, agent) as workspace:
         if trusted and not workspace.trusted:
+            _label_existing_files(workspace)
             trust_folder(folder, workspace.root)
         elif not trusted and not revoke_trust(folder, workspace.root) and workspace.trusted:
             raise UsageError(f"Retinue created {workspace.root.path}, so it is always trusted.")
         home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
         return workspace.root.path, trusted
+
+
+def _label_existing_files(workspace: AgentWorkspace) -> None:
+    """Record that the files of a folder are untrusted; with its trust the owner accepts only instructions and notes."""
+    home, place = workspace.home, workspace.root.path.resolve()
+    now_ns = time.time_ns()
+    accepted = [
+        name
+        for path in place.rglob("*")
+        if is_instruction_file(name := path.relative_to(place).as_posix()) or is_private_file(name)
+    ]
+    with closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database:
+        labels = FileLabels(database, home.clock, workspace.id, place)
+        labels.distrust_existing(now_ns)
+        labels.vouch(accepted)
 
 
 def file_problems(home: Home, agent: AgentId) -> list[str]:

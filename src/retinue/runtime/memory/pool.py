@@ -22,6 +22,7 @@ from retinue.core.labels import Label, mix
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.storage.database import Database
+from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.provenance import AgentWrites, lines_of
 
 if TYPE_CHECKING:
@@ -47,16 +48,25 @@ class MemoryPool:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.traces = CommandTraces(database)
         self._opened: dict[AgentId, MemoryIndex | QmdMemory] = {}
         self._due: defaultdict[AgentId, set[str]] = defaultdict(set)
         self._openings: dict[AgentId, anyio.Event] = {}
         self._embedders: dict[AgentId, list[Embedder]] = {}
+        self._prepared: set[AgentId] = set()
         self._stack = AsyncExitStack()
         self._lock = anyio.Lock()
 
     def writes(self, workspace: AgentWorkspace) -> AgentWrites:
         """Return the record of untrusted lines in an agent's notes."""
-        return AgentWrites(self.database, workspace.home.clock, workspace.id)
+        folder = workspace.root.path.resolve()
+        writes = AgentWrites(self.database, workspace.home.clock, workspace.id, folder, self.traces)
+        if workspace.id not in self._prepared:
+            self._prepared.add(workspace.id)
+            self.traces.recover(writes.files)
+            if not workspace.trusted:
+                writes.files.distrust_unless_done()
+        return writes
 
     async def session_memory(self, workspace: AgentWorkspace, session: SessionKey) -> SessionMemory | None:
         """Return an agent's memory as a session may use it; None if it may not."""
@@ -186,6 +196,7 @@ class MemoryPool:
         return self._openings.setdefault(agent, anyio.Event())
 
     async def aclose(self) -> None:
+        self.traces.close()
         await self._stack.aclose()
 
     async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
@@ -219,8 +230,10 @@ def has_notes(workspace: AgentWorkspace) -> bool:
 
 def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Label:
     """Return the label of workspace files in a prompt, each judged by all its lines."""
-    written = writes.paths()
-    return mix([Label.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if name in written)])
+    known = writes.labels_of(names)
+    return mix(
+        [Label.AGENT, *(_trust_of_file(workspace, writes, name) for name in names if known[name].label.is_foreign)]
+    )
 
 
 def _trust_of_file(workspace: AgentWorkspace, writes: AgentWrites, name: str) -> Label:

@@ -207,7 +207,7 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
     home = workspace.home
     database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
     try:
-        yield AgentWrites(database, home.clock, workspace.id)
+        yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve())
     finally:
         database.close()
 

@@ -170,6 +170,53 @@ CREATE TABLE written_lines (
 ) WITHOUT ROWID
 """
 
+# Files with a label. `lines` is 1 if only the lines in `written_lines` have it. A file that the owner accepted has
+# the stamp and the hash of the accepted content.
+FILE_LABELS = """
+CREATE TABLE file_labels (
+    agent    TEXT NOT NULL,
+    path     TEXT NOT NULL,
+    folder   TEXT NOT NULL,
+    origin   TEXT NOT NULL,
+    private  INTEGER NOT NULL,
+    via      TEXT NOT NULL,
+    since    TEXT NOT NULL,
+    lines    INTEGER NOT NULL,
+    inode    INTEGER NOT NULL DEFAULT 0,
+    size     INTEGER NOT NULL DEFAULT 0,
+    mtime_ns INTEGER NOT NULL DEFAULT 0,
+    ctime_ns INTEGER NOT NULL DEFAULT 0,
+    digest   BLOB NOT NULL DEFAULT x'',
+    PRIMARY KEY (agent, path)
+) WITHOUT ROWID
+"""
+FILE_LABELS_BY_FOLDER = "CREATE INDEX file_labels_by_folder ON file_labels (agent, folder)"
+FILE_LABELS_BY_LABEL = "CREATE INDEX file_labels_by_label ON file_labels (agent, via, origin, private)"
+FILE_LABELS_OF_LINES = """
+INSERT INTO file_labels (agent, path, folder, origin, private, via, since, lines)
+SELECT agent, path, CASE WHEN instr(path, '/') THEN rtrim(rtrim(path, replace(path, '/', '')), '/') ELSE '' END,
+       'untrusted', 0, 'tool', max(written_at), 1
+FROM written_lines WHERE origin != 'owner' GROUP BY agent, path
+"""
+
+# Labels by the time of a file's last change: of files that existed before the workspace was trusted, and of files
+# that changed since a command began which has not ended. `process` runs the command.
+LABEL_RULES = """
+CREATE TABLE label_rules (
+    agent   TEXT NOT NULL,
+    id      TEXT NOT NULL,
+    kind    TEXT NOT NULL,
+    process TEXT NOT NULL,
+    from_ns INTEGER NOT NULL,
+    to_ns   INTEGER NOT NULL,
+    origin  TEXT NOT NULL,
+    private INTEGER NOT NULL,
+    since   TEXT NOT NULL,
+    folders TEXT NOT NULL,
+    PRIMARY KEY (agent, id)
+) WITHOUT ROWID
+"""
+
 # Messages to a chat, until the channel confirmed them. `run` is the message of the inbox that it answers.
 OUTBOX = """
 CREATE TABLE outbox (
@@ -322,6 +369,7 @@ STATE_SCHEMA: Schema = (
     (JOB_RUNS_BY_SLOT, HEARTBEAT_STARTS, CLOCK_JUMPS),
     (COMMAND_RULE_CONTENT,),
     (WEBHOOKS,),
+    (FILE_LABELS, FILE_LABELS_BY_FOLDER, FILE_LABELS_BY_LABEL, FILE_LABELS_OF_LINES, LABEL_RULES),
 )
 
 JSON_COLUMNS = frozenset(
@@ -331,6 +379,7 @@ JSON_COLUMNS = frozenset(
         "inbox.payload",
         "inbox.result",
         "jobs.body",
+        "label_rules.folders",
         "outbox.body",
         "outbox.chat",
         "webhooks.body",
@@ -351,6 +400,7 @@ MOMENT_COLUMNS = frozenset(
         "clock_jumps.after",
         "clock_jumps.before",
         "command_rules.added_at",
+        "file_labels.since",
         "gateway_tokens.created_at",
         "gateway_tokens.expires_at",
         "gateway_tokens.revoked_at",
@@ -364,6 +414,7 @@ MOMENT_COLUMNS = frozenset(
         "job_runs.slot",
         "job_runs.started_at",
         "jobs.next_at",
+        "label_rules.since",
         "outbox.due_at",
         "pairing_codes.expires_at",
         "pairing_requests.asked_at",
@@ -381,11 +432,13 @@ RESTORED_TABLES = frozenset(
         "approvals",
         "clock_jumps",
         "command_rules",
+        "file_labels",
         "gateway_tokens",
         "heartbeat_starts",
         "heartbeats",
         "job_runs",
         "jobs",
+        "label_rules",
         "rule_uses",
         "webhooks",
         "written_lines",

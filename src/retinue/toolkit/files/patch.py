@@ -28,11 +28,12 @@ from msgspec import Struct
 
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
+from retinue.toolkit.file_labels import record_move, record_write
 from retinue.toolkit.files.paths import locate_writable, storage_errors_explained
 from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, load_bytes
 from retinue.toolkit.files.text import SourceText, describe_nearest, encode_utf8
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import approve_instructions, record_move, record_write, require_approval_outside
+from retinue.toolkit.taint import approve_instructions, require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"

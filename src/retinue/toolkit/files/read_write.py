@@ -8,17 +8,19 @@ from functools import partial
 from typing import Any
 
 from anyio import to_thread
+from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
-from retinue.core.labels import Label
+from retinue.core.labels import mix
 from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.toolkit.file_labels import label_of_files, label_of_text, record_replaced, record_write
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import approve_instructions, record_write, require_approval_outside, trust_of_text
+from retinue.toolkit.taint import approve_instructions, require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_READ_BYTES = 64_000_000
@@ -122,11 +124,11 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
     output, text = await to_thread.run_sync(_read, root, relative, arguments)
     # The whole file is judged, because a page may begin or end within a line.
     with storage_errors_explained():
-        origin = trust_of_text(context, root, relative, text)
-    if not origin.is_foreign:
-        return output
+        origin = label_of_text(context, root, relative, text)
+    if not origin.is_foreign or not text:
+        return replace(output, label=mix([output.label, origin]))
     marked = wrap_untrusted(text_of(output.content), TextSource.MEMORY, new_id=new_id)
-    return ToolOutput.of(marked, label=Label.UNTRUSTED)
+    return ToolOutput.of(marked, label=origin)
 
 
 def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
@@ -230,6 +232,7 @@ def _write(context: ToolContext, root: Root, relative: str, content: str) -> Too
     with storage_errors_explained():
         record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
+        record_replaced(context, root, relative)
     return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
 
 
@@ -294,4 +297,5 @@ async def show_image(arguments: ImageArguments, context: ToolContext) -> ToolOut
     if image is None:
         raise ToolFailed(f"'{arguments.path}' is not a png, jpeg, gif or webp picture.")
     caption = f"{arguments.path}: {image.media_type}, {len(read.data):,} bytes."
-    return ToolOutput((Text(f"{caption} {arguments.question}" if arguments.question else caption), image))
+    label = label_of_files(context, root, [relative])
+    return ToolOutput((Text(f"{caption} {arguments.question}" if arguments.question else caption), image), label)

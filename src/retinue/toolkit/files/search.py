@@ -17,14 +17,15 @@ from msgspec import Struct
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
+from retinue.core.labels import Label
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import EntryKind, FolderEntry, NotRegular, NotThere, Root
+from retinue.toolkit.file_labels import label_of_files
 from retinue.toolkit.files import grep_process as searcher
 from retinue.toolkit.files.paths import locate_readable, storage_errors_explained
 from retinue.toolkit.files.read_write import display_name, suggest_names
 from retinue.toolkit.files.text import looks_binary
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import trust_of_files
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_FILE_BYTES = 4_000_000
@@ -82,7 +83,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
         found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
-        origin = trust_of_files(context, root, found.files)
+        origin = label_of_files(context, root, found.files)
         if origin.is_foreign:
             return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), label=origin)
         return ToolOutput.of(found.text or "No matches.", label=origin)
@@ -214,32 +215,37 @@ async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutp
     root, relative = locate_readable(context, arguments.path)
     glob = Glob(arguments.pattern)
 
-    def find() -> list[str]:
-        found: list[str] = []
+    def find() -> dict[str, str]:
+        found: dict[str, str] = {}
         for path, entry in _walk(root, relative):
             if glob.matches(_below(path, relative)):
-                found.append(_format_entry(path, entry))
+                found[path] = _format_entry(path, entry)
                 if len(found) > arguments.limit:
                     break
         return found
 
-    return _format_listing(await to_thread.run_sync(find), arguments.limit, "No matches.")
+    found = await to_thread.run_sync(find)
+    label = label_of_files(context, root, found)
+    return _format_listing(list(found.values()), arguments.limit, "No matches.", label)
 
 
 async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOutput:
     """List the names in a folder."""
     root, relative = locate_readable(context, arguments.path)
     entries = await to_thread.run_sync(_entries, root, relative)
-    return _format_listing(
-        [_format_entry(entry.name, entry) for entry in entries], arguments.limit, "(the folder is empty)"
-    )
+    names = [_format_entry(entry.name, entry) for entry in entries]
+    label = label_of_files(context, root, (f"{relative}/{entry.name}" for entry in entries))
+    return _format_listing(names, arguments.limit, "(the folder is empty)", label)
 
 
 def _format_entry(path: str, entry: FolderEntry) -> str:
     return display_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 
-def _format_listing(names: list[str], limit: int, nothing: str) -> ToolOutput:
+def _format_listing(names: list[str], limit: int, nothing: str, label: Label) -> ToolOutput:
+    """Return a listing; names of labelled files were chosen with their content, but are not private."""
+    named = Label(label.origin)
     if len(names) <= limit:
-        return ToolOutput.of("\n".join(names) or nothing)
-    return ToolOutput.of("\n".join([*names[:limit], f"(more than {limit}; narrow the search or raise limit)"]))
+        return ToolOutput.of("\n".join(names) or nothing, label=named)
+    more = f"(more than {limit}; narrow the search or raise limit)"
+    return ToolOutput.of("\n".join([*names[:limit], more]), label=named)

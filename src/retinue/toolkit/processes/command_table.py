@@ -10,16 +10,20 @@ from datetime import datetime
 from types import TracebackType
 
 import anyio
+from anyio import to_thread
 from anyio.abc import Process, TaskGroup
 from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
-from retinue.core.errors import ToolFailed
+from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.core.labels import Label, mix
 from retinue.sandbox.refusals import find_refusals
 from retinue.security.untrusted_text import sanitise
+from retinue.storage.labels.command_traces import CommandTrace
 from retinue.toolkit.processes.fork_server import ForkServer, SupervisorProcess
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, kill_session, start_supervised
+from retinue.tools.shell.explanation import loads_from_network
 
 
 class BoundedOutput:
@@ -65,6 +69,7 @@ NOTICE_CHARS = 2_000
 KEEP_FINISHED = 50
 MAX_RUNNING = 32
 _DRAIN_SECONDS = 2.0
+_SETTLE_SECONDS = 0.25
 _SUPERVISOR_SECONDS = 20.0
 _CHUNK = 65_536
 
@@ -92,6 +97,13 @@ class RunningCommand(Struct, eq=False):
     waiters: int = 0
     end: CommandEnd | None = None
     ended: datetime | None = None
+    trace: CommandTrace | None = None
+
+    @property
+    def label(self) -> Label:
+        """The label of what it printed: of what it read, and untrusted if it loads from the network."""
+        read = self.trace.output_label if self.trace is not None else Label.AGENT
+        return mix([read, Label.UNTRUSTED if loads_from_network(self.launch.text) else Label.AGENT])
 
     def stop(self, outcome: CommandOutcome) -> None:
         """Ask the command and its child processes to end; the supervisor kills those that do not."""
@@ -180,8 +192,8 @@ class CommandTable:
         """Return the process ids of the supervisors, whose descendants are all programs of running commands."""
         return frozenset(command.process.pid for command in self._commands.values() if command.end is None)
 
-    async def start(self, launch: Launch, folder: int) -> RunningCommand:
-        """Start a command in the folder of a descriptor; the table owns it from now on."""
+    async def start(self, launch: Launch, folder: int, trace: CommandTrace | None = None) -> RunningCommand:
+        """Start a command in the folder of a descriptor; from then on the table owns it and its trace."""
         if self._tasks is None:
             raise ToolFailed("Commands cannot be started: Retinue is shutting down.")
         if sum(command.end is None for command in self._commands.values()) >= MAX_RUNNING:
@@ -189,7 +201,7 @@ class CommandTable:
         # A call that is cancelled during the start must find its command in the table to end it.
         with anyio.CancelScope(shield=True):
             try:
-                process = await start_supervised(self._server, launch, folder, self._grace, self._tasks)
+                process = await start_supervised(self._server, launch, folder, self._grace, self._tasks, trace)
             except OSError as error:
                 raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
         command = RunningCommand(
@@ -200,6 +212,7 @@ class CommandTable:
             process=process,
             output=BoundedOutput(self._max_output),
             pending=BoundedOutput(PENDING_CHARS),
+            trace=trace,
         )
         self._commands[command.id] = command
         self._tasks.start_soon(self._supervise, command)
@@ -238,20 +251,28 @@ class CommandTable:
 
     async def _supervise(self, command: RunningCommand) -> None:
         """Supervise a command from its start to its end."""
+        collected = anyio.Event()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_collect, command)
+                tasks.start_soon(_collect, command, collected)
+                if command.trace is not None:
+                    tasks.start_soon(_settle_often, command.trace)
                 with anyio.move_on_after(command.launch.timeout):
                     await command.process.wait()
                 command.stop(CommandOutcome.TIMED_OUT)
                 await self._wait_for_exit(command)
                 # all processes have ended, unless one escaped the supervisor and still holds the pipe
-                tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
+                with anyio.move_on_after(_DRAIN_SECONDS):
+                    await collected.wait()
+                tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
                 command.stop(CommandOutcome.KILLED)
                 await self._wait_for_exit(command)
                 await command.process.aclose()
+                if command.trace is not None:
+                    # Before anyone learns that it has ended: a later turn must not read its files without their labels.
+                    await to_thread.run_sync(_finish_trace, command.trace)
                 end = self._close(command)
         if (
             command.in_background
@@ -292,6 +313,7 @@ class CommandTable:
             output=command.output.last(NOTICE_CHARS),
             owner=launch.owner,
             refused=refused,
+            label=command.label,
         )
         command.end, command.ended = end, self._clock.now()
         command.done.set()
@@ -299,7 +321,22 @@ class CommandTable:
         return end
 
 
-async def _collect(command: RunningCommand) -> None:
+def _finish_trace(trace: CommandTrace) -> None:
+    try:
+        trace.finish()
+    except StorageError as error:  # the trace goes on, so that its labels are recorded when that is possible again
+        log.warning("the labels of files that a command changed are not recorded yet: %s", error)
+
+
+async def _settle_often(trace: CommandTrace) -> None:
+    """Read what a long command does before the kernel's queue of events is full."""
+    while True:
+        await anyio.sleep(_SETTLE_SECONDS)
+        with suppress(StorageError):  # repeated when somebody reads a label
+            await to_thread.run_sync(trace.settle)
+
+
+async def _collect(command: RunningCommand, collected: anyio.Event) -> None:
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     stream = command.process.stdout
     assert stream is not None
@@ -308,6 +345,7 @@ async def _collect(command: RunningCommand) -> None:
             _keep(command, decode(await stream.receive(_CHUNK)))
     except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         _keep(command, decode(b"", True))
+        collected.set()
 
 
 def _keep(command: RunningCommand, text: str) -> None:

@@ -16,10 +16,12 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
+from retinue.core.labels import Label
 from retinue.sandbox.confinement import LaunchPlan
 from retinue.sandbox.launch import name_wrapper
 from retinue.sandbox.refusals import Refusal
 from retinue.sandbox.sandboxes import BackedSandbox
+from retinue.storage.labels.command_traces import CommandTrace
 from retinue.toolkit.processes.fork_server import ForkServer, SupervisorProcess
 from retinue.tools.shell.analysis import PipelineStep
 
@@ -37,8 +39,8 @@ class CommandOutcome(StrEnum):
 class CommandEnd(Struct, frozen=True):
     """The end of a background command; `output` is the last part of what it printed.
 
-    `owner` is true if the command was started in a turn of the owner. If it
-    failed, `refused` is what its sandbox has no access to.
+    `owner` is true if the command was started in a turn of the owner. If it failed, `refused` is what its sandbox has
+    no access to. `label` is that of the output.
     """
 
     id: str
@@ -51,6 +53,7 @@ class CommandEnd(Struct, frozen=True):
     output: str
     owner: bool = False
     refused: tuple[Refusal, ...] = ()
+    label: Label = Label.AGENT
 
 
 class NotifyWhen(StrEnum):
@@ -94,7 +97,12 @@ class Launch(Struct, frozen=True):
 
 
 async def start_supervised(
-    server: ForkServer, launch: Launch, folder: int, grace: float, tasks: TaskGroup
+    server: ForkServer,
+    launch: Launch,
+    folder: int,
+    grace: float,
+    tasks: TaskGroup,
+    trace: CommandTrace | None = None,
 ) -> SupervisorProcess:
     """Start the supervisor of a command in the folder of a descriptor; `tasks` serve the network of a sandbox.
 
@@ -114,6 +122,8 @@ async def start_supervised(
         plan = {"steps": steps, "grace": grace, "environment": dict(launch.environment), "sandbox": sandbox}
         number = None if proxy_socket is None else proxy_socket.fileno()
         feeds = () if wrapping is None else wrapping.feeds
+        if trace is not None:
+            trace.start()
         return await server.start(plan, feeds, folder, number, takes_input=launch.takes_input)
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed, UsageError
-from retinue.core.labels import Label
+from retinue.core.labels import Label, mix
 from retinue.core.messages import text_of
 from retinue.core.sinks import Sink
 from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
@@ -26,6 +26,7 @@ from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files.descriptors import FOLDER
 from retinue.storage.files.errors import explained
 from retinue.storage.files.openat import best_resolver, open_beneath
+from retinue.toolkit.file_labels import begin_trace
 from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
@@ -37,7 +38,6 @@ from retinue.toolkit.settings import ExecSettings
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
-from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.shell.needs import Need, NeedKind, split_roughly
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
@@ -92,10 +92,17 @@ def exec_tool(
             launch = await approve_launch(request, context, rules, new_id)
             if sandboxes is not None and launch.enclosure is not None:
                 sandboxes.open(launch.enclosure.confinement, context.session)
-            command = await table.start(launch, folder)
+            with storage_errors_explained():
+                trace = await to_thread.run_sync(begin_trace, context, launch.text, launch.enclosure)
+            try:
+                command = await table.start(launch, folder, trace)
+            except BaseException:
+                if trace is not None:
+                    trace.finish()
+                raise
         wait_ms = default_wait_ms if arguments.yield_ms is None else arguments.yield_ms
         output = await _wait_and_report(command, 0 if arguments.background else wait_ms / 1000)
-        return mark_untrusted_output(output, command.launch, new_id)
+        return mark_untrusted_output(output, command, new_id)
 
     return Tool(
         name="exec",
@@ -231,12 +238,13 @@ async def _wait_and_report(command: RunningCommand, seconds: float) -> ToolOutpu
     return ToolOutput.of(f"{so_far.rstrip()}\n\n{note}" if so_far.strip() else note)
 
 
-def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
-    """Mark the output of a command as untrusted if it may contain downloaded text."""
-    if not loads_from_network(launch.text):
-        return output
+def mark_untrusted_output(output: ToolOutput, command: RunningCommand, new_id: IdFactory) -> ToolOutput:
+    """Label the output of a command, and mark it as untrusted if it may contain downloaded or foreign text."""
+    label = command.label
+    if not label.is_foreign:
+        return replace(output, label=label)
     wrapped = wrap_untrusted(text_of(output.content), TextSource.COMMAND, new_id=new_id)
-    return ToolOutput.of(wrapped, label=Label.UNTRUSTED, is_error=output.is_error)
+    return ToolOutput.of(wrapped, label=label, is_error=output.is_error)
 
 
 def format_end(end: CommandEnd, output: str, launch: Launch | None = None) -> ToolOutput:
@@ -314,11 +322,13 @@ def process_tool(
             raise ToolFailed(f"There is no command '{arguments.id}'. Use the action `list` to see the ids.")
         match arguments.action:
             case "poll":
-                return mark_untrusted_output(await _poll(command, arguments.timeout_ms / 1000), command.launch, new_id)
+                return mark_untrusted_output(await _poll(command, arguments.timeout_ms / 1000), command, new_id)
             case "log":
-                return mark_untrusted_output(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
+                return mark_untrusted_output(_log(command, arguments.offset, arguments.limit), command, new_id)
             case "write":
                 await _require_approval_of_input(command, arguments.data, context)
+                if command.trace is not None:
+                    command.trace.add_input(mix([Label.AGENT, context.label]))
                 await command.write(arguments.data, close=arguments.eof)
                 return ToolOutput.of("Written.")
             case "kill":

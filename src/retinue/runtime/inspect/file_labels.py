@@ -1,0 +1,55 @@
+"""The labels of files, for the owner: what they are, and the acceptance of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from retinue.core.errors import UsageError
+from retinue.core.keys import AgentId
+from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace
+from retinue.runtime.home import Home
+from retinue.runtime.memory.sources import open_writes
+from retinue.storage.auditlog import CLI
+from retinue.storage.labels.file_labels import FileLabel, FileLabels, Via
+
+
+def label_of_path(home: Home, agent: AgentId, path: str) -> FileLabel:
+    """Return the label of a file of an agent, or of everything in a folder."""
+    with _open_labels(home, agent, path) as (labels, name):
+        found = labels.label_of(name)
+        if not labels.locate(name).is_dir():
+            return found
+        return FileLabel(labels.label_below(name), found.via or Via.MIXED)
+
+
+def vouch_for(home: Home, agent: AgentId, path: str) -> FileLabel:
+    """Record that the owner accepts the present content of a file; return its label."""
+    if home.is_in_command:
+        raise UsageError("A command that an agent runs cannot accept a file. Do it yourself.")
+    with _open_labels(home, agent, path) as (labels, name):
+        if not labels.locate(name).is_file():
+            raise UsageError(f"'{path}' is not a file. Name one file; its content is what you accept.")
+        labels.vouch([name])
+        home.audit.record("file_vouched", CLI, {"agent": agent, "path": name})
+        return labels.label_of(name)
+
+
+@contextmanager
+def _open_labels(home: Home, agent: AgentId, path: str) -> Iterator[tuple[FileLabels, str]]:
+    """Open the labels of an agent's files; yield them with the recorded name of a path."""
+    with open_workspace(home, agent) as workspace, open_writes(workspace) as writes:
+        place = _locate(workspace, path)
+        if not workspace.trusted:
+            writes.files.distrust_unless_done()
+        yield writes.files, writes.files.name(str(place))
+
+
+def _locate(workspace: AgentWorkspace, path: str) -> Path:
+    """Return the absolute path: relative to the current folder if it is there, else to the workspace."""
+    for folder in (Path.cwd(), workspace.root.path):
+        place = folder / path
+        if place.exists():
+            return place.resolve()
+    raise UsageError(f"There is no file '{path}', neither here nor in the workspace {workspace.root.path}.")

@@ -1,0 +1,1 @@
+"""Labels of files: which files other people, untrusted text or private notes have flowed into."""

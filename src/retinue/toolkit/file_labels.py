@@ -1,0 +1,90 @@
+"""Labels of the files that tools read and write, and of the commands that they start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from retinue.core.labels import Label, mix
+from retinue.sandbox.sandboxes import BackedSandbox
+from retinue.storage.files import Root
+from retinue.storage.labels.command_traces import CommandTrace
+from retinue.storage.labels.file_labels import Via
+from retinue.storage.provenance import AgentWrites, added_lines, lines_of
+from retinue.tools.shell.explanation import loads_from_network
+from retinue.tools.tool import ToolContext
+
+
+def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
+    """Record the label of what a request is about to write to a file; lines that stay keep theirs."""
+    if context.writes is None:
+        return
+    name = recorded_path(context, root, path)
+    if context.tainted:
+        context.writes.record(name, added_lines(before, after), str(context.session), origin=context.label)
+    known = context.writes.label_of(name)
+    if before and known.via in (Via.EXISTING, Via.INTERRUPTED):
+        # The rule goes by the time of the last change, which is about to be now.
+        context.writes.label_new(name, known.label, known.via)
+
+
+def record_replaced(context: ToolContext, root: Root, path: str) -> None:
+    """Remove the label of a file whose whole content a request without labels has written."""
+    if context.writes is not None and not context.tainted:
+        context.writes.files.forget([recorded_path(context, root, path)])
+
+
+def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
+    """Record that a file is about to be renamed, whether or not the request is tainted."""
+    if context.writes is not None:
+        context.writes.carry(recorded_path(context, root, old), recorded_path(context, root, new))
+
+
+def label_of_text(context: ToolContext, root: Root, path: str, text: str) -> Label:
+    """Return the label of a file's text."""
+    if context.writes is None:
+        return Label.AGENT
+    name = recorded_path(context, root, path)
+    origin = context.writes.origin(name, lines_of(text))
+    return origin.as_private if context.writes.label_of(name).label.private else origin
+
+
+def label_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> Label:
+    """Return the label of lines found in these files, or of their names.
+
+    Whole files are judged: shortened lines cannot be compared with the recorded hashes of lines.
+    """
+    if context.writes is None:
+        return Label.AGENT
+    found = context.writes.labels_of(recorded_path(context, root, path) for path in paths)
+    return mix([Label.AGENT, *(known.label for known in found.values())])
+
+
+def recorded_path(context: ToolContext, root: Root, path: str) -> str:
+    """Return the path under which labels are recorded: relative to the workspace if it is inside."""
+    place = os.path.normpath(f"{os.path.realpath(root.path)}/{path}")
+    if context.writes is not None:
+        return context.writes.files.name(place)
+    inside = f"{os.path.realpath(context.workspace.path)}/"
+    return place.removeprefix(inside)
+
+
+def begin_trace(context: ToolContext, text: str, enclosure: BackedSandbox | None) -> CommandTrace | None:
+    """Begin to trace a command that is about to start; None if nothing is recorded."""
+    writes = context.writes
+    if writes is None or writes.traces is None:
+        return None
+    if enclosure is None:
+        folders: list[Path | str] = [context.workspace.path, *_labelled_outside(writes)]
+        network = loads_from_network(text)
+    else:
+        box = enclosure.confinement
+        folders = [box.visible, box.temporary, box.user_home, box.shared_memory]
+        network = enclosure.reaches_network
+    return writes.traces.begin(writes.files, folders, context.label, network=network)
+
+
+def _labelled_outside(writes: AgentWrites) -> list[str]:
+    """Return the folders outside the workspace that contain labelled files."""
+    return sorted({os.path.dirname(path) for path in writes.paths() if path.startswith("/")})  # noqa: PTH120
