@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -34,8 +35,8 @@ class SendQueue:
         self.closing: tuple[int, str] | None = None
         self._frames: deque[str] = deque()
         self._size = 0
-        self._news = anyio.Event()
-        self._urgent = anyio.Event()
+        self._news = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._sent_at = -math.inf
 
     def push(self, frame: str, *, urgent: bool = False) -> None:
@@ -66,13 +67,13 @@ class SendQueue:
         while not self._frames:
             if self.closing is not None:
                 return False
-            self._news = anyio.Event()
+            self._news.clear()
             await self._news.wait()
         pause = self._sent_at + self.gather_seconds - anyio.current_time()
         if pause > 0 and not self._urgent.is_set():
             with anyio.move_on_after(pause):
                 await self._urgent.wait()
-        self._urgent = anyio.Event()
+        self._urgent.clear()
         self._sent_at = anyio.current_time()
         return True
 

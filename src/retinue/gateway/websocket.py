@@ -229,9 +229,11 @@ async def _send_queued(queue: SendQueue, socket: WebSocket, scope: anyio.CancelS
     """Send queued frames. A client that does not read them in time is cut off."""
     try:
         while await queue.has_news():
-            with anyio.fail_after(SEND_SECONDS):
+            with anyio.move_on_after(SEND_SECONDS) as sending:
                 while (frame := queue.take()) is not None:
                     await socket.send_text(frame)
+            if sending.cancelled_caught:
+                raise TimeoutError
         assert queue.closing is not None
         code, reason = queue.closing
         with anyio.fail_after(1):

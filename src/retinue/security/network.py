@@ -114,6 +114,7 @@ def _is_mapped(address: IPv6Address) -> bool:
     return any(address in network for network in _MAPPED)
 
 
+@lru_cache(maxsize=1024)
 def _classify_v4(address: IPv4Address) -> Zone:
     if any(address in network for network in _V4_FORBIDDEN):
         return Zone.FORBIDDEN
@@ -122,6 +123,7 @@ def _classify_v4(address: IPv4Address) -> Zone:
     return Zone.PUBLIC
 
 
+@lru_cache(maxsize=1024)
 def _classify_v6(address: IPv6Address) -> Zone:
     if any(address in network for network in _V6_PRIVATE):
         return Zone.PRIVATE

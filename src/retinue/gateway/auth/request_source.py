@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,6 +51,7 @@ def find_source(scope: Mapping[str, Any], settings: GatewaySettings) -> RequestS
     return RequestSource(address, _user(scope, rules))
 
 
+@lru_cache(maxsize=1024)
 def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An IP address; IPv4 that is mapped into IPv6 becomes IPv4. Raises `ValueError`."""
     found = ipaddress.ip_address(text)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from retinue.gateway.auth.request_source import find_source
-from retinue.gateway.endpoint import RouteEndpoint, admit, failure_response, json_response, principal_of
+from retinue.gateway.endpoint import RouteEndpoint, failure_response, json_response, principal_of
 from retinue.gateway.errors import explain_failure
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import call_method
@@ -22,7 +22,7 @@ async def call(gateway: Gateway, request: Request) -> Response:
     methods, calls = methods_with_plugins(gateway.runtime.home.registry), gateway.state.metrics.calls
     name: str = request.path_params["method"]
     if name in methods:
-        admit(gateway, request, methods[name].method.scope)
+        principal_of(request).require(methods[name].method.scope)  # before the body is read
     try:
         params = await request.body()
         result = await call_method(methods, Call(gateway, principal_of(request)), name, params.strip() or b"{}")
