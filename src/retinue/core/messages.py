@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from itertools import compress, repeat
+from itertools import compress, count, repeat
 from operator import is_
 from typing import Any, Generic, TypeVar, cast
 
@@ -177,11 +177,10 @@ class MessageFunction(Generic[T]):
 
     def of_all(self, messages: Sequence[Message]) -> Sequence[T]:
         """Return the results for a history. Known results cost no Python call each, however long the history is."""
-        found = self._find(messages)
-        if new := tuple(compress(messages, map(is_, found, repeat(_UNKNOWN)))):
-            for message in new:
-                self._add(message)
-            found = self._find(messages)
+        found = list(map(self._results.get, map(id, messages), repeat(_UNKNOWN)))
+        for at in tuple(compress(count(), map(is_, found, repeat(_UNKNOWN)))):
+            known = self._results.get(id(messages[at]), _UNKNOWN)  # the same message may be there twice
+            found[at] = self._add(messages[at]) if known is _UNKNOWN else known
         results: Sequence[object] = found
         changeless = sum(map(is_, found, repeat(_ITSELF)))
         if changeless == len(found):
@@ -189,9 +188,6 @@ class MessageFunction(Generic[T]):
         elif changeless:
             results = [message if own is _ITSELF else own for own, message in zip(found, messages, strict=True)]
         return cast("Sequence[T]", results)
-
-    def _find(self, messages: Sequence[Message]) -> list[object]:
-        return list(map(self._results.get, map(id, messages), repeat(_UNKNOWN)))
 
     def _add(self, message: Message) -> object:
         at, result = id(message), self._compute(message)

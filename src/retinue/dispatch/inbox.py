@@ -293,8 +293,13 @@ class Inbox:
 
         Raises `UnknownRun` if there is no such message, so that no caller waits for it forever.
         """
+        return self.progress(run)[1]
+
+    def progress(self, run: RunId) -> tuple[SessionKey, Outbound | None]:
+        """Return the session of a message, and its result as `outcome` does."""
         row = self._one(_OUTCOME, run)
-        return None if row["result"] is None else outcome_for(run, _read_result(row, run, _key_of(row)))
+        session = _key_of(row)
+        return session, None if row["result"] is None else outcome_for(run, _read_result(row, run, session))
 
     def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
         """Return undelivered results, oldest first; results for chats of channels are delivered through the outbox."""

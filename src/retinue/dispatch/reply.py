@@ -57,11 +57,13 @@ class VisibleStream:
         self._beginning = True
         self._held = ""
         self._ready: list[str] = []
+        self._fed: list[str] = []
         self._shown: list[str] = []
         self._silent = False
 
     def feed(self, delta: str) -> str:
         """Add a delta and return the text that may be shown now."""
+        self._fed.append(delta)
         self._scanner.feed(delta)
         return self._take_ready()
 
@@ -98,6 +100,14 @@ class VisibleStream:
             voice=directives.voice,
             silent=self._silent,
         )
+
+    def show_streamed(self, message: AssistantMessage) -> AssistantMessage | None:
+        """Return a message as `show_message` does, after `finish`; None if it is more than the text that was fed."""
+        match message.content:
+            case (Text(text),) if text == "".join(self._fed) and not self._scanner.directives.reasoned:
+                shown = "".join(self._shown)
+                return replace(message, content=(Text(shown),) if shown else ())
+        return None
 
     def _see(self, text: str) -> None:
         """Add visible text from the scanner; the beginning is held back while it may still be a silence token."""
@@ -163,8 +173,10 @@ class VisibleEvents:
             case ReasoningDelta():
                 self._stream.record_reasoning()
             case MessageFinished(message):
+                streamed = self._stream
                 await self._close_message()
-                event = MessageFinished(show_message(message, self._new_stream())[0])
+                shown = streamed.show_streamed(message) or show_message(message, self._new_stream())[0]
+                event = MessageFinished(shown)
             case ToolFinished(call, result):
                 self.calls.append(CallSummary(call.name, call.arguments, result.is_error))
             case TurnFinished():

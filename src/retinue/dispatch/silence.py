@@ -112,12 +112,10 @@ def strip_heartbeat(text: str, ack_max_chars: int = ACK_MAX_CHARS) -> str:
 
 def _before_word(text: str, *, unfinished: bool) -> int:
     """Return where the white space before the last word begins, if that word is the token (or a beginning of it)."""
-    start = len(text)
-    while start > 0 and len(text) - start <= len(SILENT) and not text[start - 1].isspace():
-        start -= 1
-    word = text[start:]
+    end = text[-len(SILENT) - 1 :]  # a longer word is not the token
+    word = end.split()[-1] if end and not end[-1].isspace() else ""
     fits = SILENT.startswith(word) if unfinished else word == SILENT
-    return len(text[:start].rstrip()) if word and fits and start > 0 else len(text)
+    return len(text[: -len(word)].rstrip()) if word and fits and word != text else len(text)
 
 
 def _strip_first_ack(text: str) -> str:

@@ -8,7 +8,7 @@ must be UTF-8; a body that violates this ends the call.
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from functools import lru_cache
 
 import httpx2
@@ -73,21 +73,23 @@ class EventParser:
         self._data: list[str] = []
         self._after_return = False
 
-    def feed(self, text: str) -> Iterator[str]:
+    def feed(self, text: str) -> list[str]:
         """Add the next part of the stream; return the data of each event that is complete."""
         if self._after_return:
             text = text.removeprefix("\n")  # the second half of a line end
         self._after_return = text.endswith("\r")
         first, *rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         self._line.append(first)
+        found = []
         for following in rest:
             line = "".join(self._line)
             self._line = [following]
             if line:
                 self._read_line(line)
             elif self._data:
-                yield "\n".join(self._data)
+                found.append("\n".join(self._data))
                 self._data = []
+        return found
 
     def _read_line(self, line: str) -> None:
         name, _, value = line.partition(":")
