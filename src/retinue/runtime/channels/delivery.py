@@ -29,6 +29,7 @@ from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
 from retinue.runtime.agents.chats import capabilities_of, find_account
 from retinue.runtime.agents.confinement import enter_folder
+from retinue.runtime.agents.workspace import MemoizeLast
 from retinue.runtime.channels.routing import reachable
 from retinue.sessions.session import person_of
 
@@ -218,9 +219,12 @@ class DeliveryService:
         self._busy: set[str] = set()
         self._news = anyio.Event()
         self._lively = 0
+        self._accounts: MemoizeLast[list[tuple[str, str]]] = MemoizeLast()
 
     def wake(self) -> None:
         """Check the outbox soon, because a turn ended or a message was added."""
+        if not self._reachable():
+            return
         self._lively = LIVELY_ROUNDS
         self._news.set()
 
@@ -229,7 +233,7 @@ class DeliveryService:
         async with anyio.create_task_group() as tasks:
             while True:
                 self._news = anyio.Event()
-                accounts = reachable(self._sessions.home.config)
+                accounts = self._reachable()
                 try:
                     self._collect(accounts)
                     if accounts:
@@ -238,6 +242,10 @@ class DeliveryService:
                     log.warning("the delivery of messages failed, retrying: %s", error)
                 with anyio.move_on_after(self._pause(used=bool(accounts))):
                     await self._news.wait()
+
+    def _reachable(self) -> Sequence[tuple[str, str]]:
+        """Return the accounts that can be reached; computed once for a configuration, as each turn asks twice."""
+        return self._accounts.get(lambda: reachable(self._sessions.home.config), self._sessions.home.config)
 
     def _pause(self, *, used: bool) -> float:
         if not used:

@@ -192,10 +192,12 @@ class Dispatcher:
 
     async def wait(self, run: RunId, seconds: float) -> Outbound | None:
         """Return the outcome of a message; None if it has none in time. Raise `UnknownRun` if it does not exist."""
-        outcome = self._commands.answer(run) or self.sessions.services.inbox.outcome(run)
+        if (answer := self._commands.answer(run)) is not None:
+            return answer
+        session, outcome = self.sessions.services.inbox.progress(run)
         if outcome is not None or seconds <= 0:
             return outcome
-        with self._awaiting(run, self.sessions.services.inbox.session_of(run)) as pending, anyio.move_on_after(seconds):
+        with self._awaiting(run, session) as pending, anyio.move_on_after(seconds):
             return await self._await_outcome(run, pending)
         return None
 

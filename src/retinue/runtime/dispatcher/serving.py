@@ -6,9 +6,11 @@ the database change that ends the message, and only a stored outcome is passed t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 import msgspec
@@ -106,12 +108,9 @@ class SessionServer:
         self._inbox.claim(self._runner.key, batch.runs, batch.into)
         with self._ending_on_failure(batch.into):
             self._lease.was_asked_to_stop()  # A stop request from before this turn was meant for the previous one.
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop_when_asked)
-                if rules.mode is QueueMode.INTERRUPT and not inbound.own_turn:
-                    tasks.start_soon(self._stop_for_newer)
+            for_newer = rules.mode is QueueMode.INTERRUPT and not inbound.own_turn
+            with _StopWatch(partial(self._should_stop, for_newer=for_newer), self._runner.stop):
                 outbound = await self._runner.answer(inbound, batch.into, batch.runs[:-1], audience.show, audience.ask)
-                tasks.cancel_scope.cancel()
             self._finish(batch.into, outbound)
         return self._inbox.is_unfinished(self._runner.key)
 
@@ -182,12 +181,35 @@ class SessionServer:
                 log.exception("the message %s in %s could not be answered", run, self._runner.key)
             self._finish(run, self._failure(run, str(cause) if isinstance(cause, RetinueError) else CRASHED))
 
-    async def _stop_when_asked(self) -> None:
-        """Stop the running turn when any process asks for it; a turn in preparation is stopped once it runs."""
-        while not (self._lease.was_asked_to_stop() and self._runner.stop()):  # noqa: ASYNC110 - from any process
-            await anyio.sleep(INTERRUPT_POLL_SECONDS)
+    def _should_stop(self, *, for_newer: bool) -> bool:
+        if self._lease.was_asked_to_stop():
+            return True
+        return for_newer and any(map(interrupts, self._inbox.waiting(self._runner.key)))
 
-    async def _stop_for_newer(self) -> None:
-        """Stop the running turn when a newer message arrives; a turn in preparation is stopped once it runs."""
-        while not any(map(interrupts, self._inbox.waiting(self._runner.key))) or not self._runner.stop():  # noqa: ASYNC110
-            await anyio.sleep(INTERRUPT_POLL_SECONDS)
+
+class _StopWatch:
+    """Stops the turn that runs in its block as soon as `should_stop`; a turn in preparation is stopped once it runs.
+
+    A timer asks, because a task for each turn costs more.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool], stop: Callable[[], bool]) -> None:
+        self._should_stop = should_stop
+        self._stop = stop
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(INTERRUPT_POLL_SECONDS, self._look)
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        try:
+            self._is_due = self._is_due or self._should_stop()
+        except StorageError as error:
+            log.warning("whether a turn is to be stopped cannot be read: %s", error)
+        if not (self._is_due and self._stop()):
+            self._timer = asyncio.get_running_loop().call_later(INTERRUPT_POLL_SECONDS, self._look)
