@@ -48,6 +48,7 @@ class ModelAccess(Struct, eq=False):
     sleep: Sleep = anyio.sleep
     """How to wait before a model is called again."""
     _found: ChosenModel | None = None
+    _tuned: dict[ModelRef, RequestOptions] = field(default_factory=dict)
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -125,7 +126,13 @@ class ModelAccess(Struct, eq=False):
         return failover.stream(without_secrets(request, redactor), chain, on_notice)
 
     def tuning(self, ref: ModelRef) -> RequestOptions:
-        """Return the configured request options of a model."""
+        """Return the configured request options of a model; computed once, as neither changes."""
+        found = self._tuned.get(ref)
+        if found is None:
+            found = self._tuned[ref] = self._tune(ref)
+        return found
+
+    def _tune(self, ref: ModelRef) -> RequestOptions:
         params = self.settings.params_for(str(ref))
         entry = self.settings.models.get(str(ref))
         return RequestOptions(

@@ -27,6 +27,7 @@ from retinue.sessions.jsonl.lines import (
     append_lines,
     create_lines,
     fix_torn_end,
+    is_at,
     open_exclusive,
     open_regular,
     position_of,
@@ -132,6 +133,8 @@ class Transcript:
 
     def refresh(self) -> None:
         """Read the entries that other processes appended."""
+        if is_at(self.path, self._place):
+            return
         with self._still_there(), open_regular(self.path) as descriptor:
             self._catch_up(descriptor)
 

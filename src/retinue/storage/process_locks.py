@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -35,6 +36,14 @@ class LeaseTaken(StorageError):
     """Another holder has the lease."""
 
 
+@lru_cache(maxsize=1024)
+def _lease_files(home: Path, key: SessionKey) -> tuple[Path, Path]:
+    """Return the file of a session's lease, and that of requests to stop; every turn needs them."""
+    digest = hashlib.sha256(key.text.encode()).hexdigest()[:32]
+    path = HomePaths(home).sessions(key.agent) / "leases" / f"{digest}.lease"
+    return path, path.with_suffix(".stop")
+
+
 class SessionLease:
     """The lease of one session: a lock on an open file.
 
@@ -43,8 +52,7 @@ class SessionLease:
     """
 
     def __init__(self, home: HomePaths, key: SessionKey) -> None:
-        digest = hashlib.sha256(key.text.encode()).hexdigest()[:32]
-        self.path = home.sessions(key.agent) / "leases" / f"{digest}.lease"
+        self.path, self._stop_request = _lease_files(home.path, key)
         self.key = key
         self._descriptor: int | None = None
 
@@ -89,10 +97,6 @@ class SessionLease:
         except OSError:
             return False
         return True
-
-    @property
-    def _stop_request(self) -> Path:
-        return self.path.with_suffix(".stop")
 
     async def acquire(self, poll: float = 0.05) -> None:
         """Wait until the lease is acquired."""

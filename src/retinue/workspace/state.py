@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from retinue.core.codec import from_plain, load_json, to_plain
 from retinue.core.errors import StorageError
-from retinue.storage.files import Links, NotThere, Root
+from retinue.storage.files import FileIdentity, Links, NotThere, Root
 from retinue.storage.files.descriptors import make_private_dir, write_atomic
 from retinue.storage.frontmatter import split_front_matter
 from retinue.workspace.bootstrap import FIRST_RUN_FILE, MAX_FILE_BYTES
@@ -76,6 +76,21 @@ def first_run_state(root: Root) -> FirstRunState:
         present = True
     if not present:
         return FirstRunState.COMPLETE
+    try:
+        files = [root.identify(name, links=Links.INSIDE) for name in (STATE_FILE, *PROFILE_FILES)]
+    except StorageError:
+        return _judge_files(root)
+    known = _JUDGED.get(root.path)
+    if known is None or known[0] != files:
+        known = _JUDGED[root.path] = files, _judge_files(root)
+    return known[1]
+
+
+_JUDGED: dict[Path, tuple[list[FileIdentity | None], FirstRunState]] = {}
+"""The last state of each workspace and the files that it was read from; every turn asks for it."""
+
+
+def _judge_files(root: Root) -> FirstRunState:
     completed = load_state(root).setup_completed_at is not None
     return judge_first_run(file_present=True, completed=completed, profile_filled=completed or _is_profile_filled(root))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from difflib import unified_diff
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -334,9 +335,12 @@ class PromptHistory:
         return self._sent[1] if self._sent is not None and self._sent[0] == _mark(plan) else plan.report
 
 
+_NAME = attrgetter("name")
+
+
 def _mark(plan: TurnPlan) -> int:
     """Return a value that differs when the cached part of the prompt differs."""
-    return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
+    return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(map(_NAME, plan.tools))))
 
 
 def _last_report(transcript: Transcript) -> PromptReport | None:

@@ -97,9 +97,9 @@ def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> 
 def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
     """Return the chosen sections of AGENTS.md, for the first message after a summary."""
     settings = parts.workspace.settings
-    bodies = [entry.body for entry in transcript.tree.path]
-    since = bodies[_last_index(bodies, Compacted) :]
-    if not since or any(isinstance(b, MessageAdded) and isinstance(b.message, UserMessage) for b in since):
+    # The last message of a user or the last summary decides, so that the cost does not grow with the history.
+    last = next((e.body for e in reversed(transcript.tree.path) if _is_asked_or_compacted(e.body)), None)
+    if not isinstance(last, Compacted):
         return ()
     rules = agents_sections(
         parts.workspace.reader.read("AGENTS.md").text,
@@ -109,9 +109,8 @@ def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
     return (f"[The conversation was compacted. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
 
 
-def _last_index(bodies: Sequence[Body], kind: type[Compacted]) -> int:
-    """Return the index of the last body of a kind; the length if there is none."""
-    return next((at for at in reversed(range(len(bodies))) if isinstance(bodies[at], kind)), len(bodies))
+def _is_asked_or_compacted(body: Body) -> bool:
+    return isinstance(body, Compacted) or (isinstance(body, MessageAdded) and isinstance(body.message, UserMessage))
 
 
 NOTHING_WAITS = (

@@ -59,6 +59,15 @@ def position_of(descriptor: int) -> FilePosition:
     return FilePosition((found.st_dev, found.st_ino), found.st_size)
 
 
+def is_at(path: Path, place: FilePosition) -> bool:
+    """Return whether a path is still the file that was read, and nothing was appended; it is not opened for this."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return found.st_size == place.end and (found.st_dev, found.st_ino) == place.inode
+
+
 def create_lines(path: Path, data: bytes, *, durable: bool) -> FilePosition:
     """Create a private file with `data` atomically; raise `AlreadyThere` if it exists."""
     temporary = f".retinue-{secrets.token_hex(8)}.tmp"

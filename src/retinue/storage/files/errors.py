@@ -22,9 +22,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from retinue.core.errors import OutsideRoot, StorageError
 
@@ -120,13 +119,23 @@ def explain(error: OSError, name: str, root: Path) -> StorageError:
     return kind(f"'{name}' in {root} {meaning}.")
 
 
-@contextmanager
-def explained(name: str, root: Path) -> Iterator[None]:
+class explained:  # noqa: N801 - it reads like a function that makes a context manager, which would cost much more
     """Translate the system's errors about `name` into errors of this module."""
-    try:
-        yield
-    except OSError as error:
-        raise explain(error, name, root) from error
+
+    __slots__ = ("_name", "_root")
+
+    def __init__(self, name: str, root: Path) -> None:
+        self._name = name
+        self._root = root
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise explain(error, self._name, self._root) from error
 
 
 def kind_of(mode: int) -> str:
