@@ -16,7 +16,7 @@ from tests.gateway.conftest import Hall
 
 pytestmark = pytest.mark.anyio
 
-MAX_CALLS = 2_820
+MAX_CALLS = 2_390
 """About a tenth more than a warm turn makes. What depends only on the session is computed once, not in every turn."""
 
 PACKAGE = str(Path(retinue.__file__).parent)
