@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -365,6 +366,19 @@ async def test_leaving_the_table_kills_what_runs(
         await until(lambda: (attended.root.path / "pid").exists() and (attended.root.path / "pid").read_text() != "")
     assert not is_alive(int((attended.root.path / "pid").read_text()))
     assert ends == []
+
+
+async def test_an_end_that_is_noticed_elsewhere_first_still_wakes_what_waits_for_it(
+    run: Tool[Any], table: CommandTable, attended: ToolContext
+) -> None:
+    await call(run, attended, command="while [ ! -e go ]; do sleep 0.05; done", background=True)
+    (command,) = table.of_agent(attended.agent)
+    await anyio.sleep(0)  # by now its end is waited for
+    (attended.root.path / "go").touch()
+    while command.process.returncode is None:
+        time.sleep(0.01)  # the loop must not run before the end is noticed here
+    with anyio.fail_after(60):
+        await command.done.wait()
 
 
 @pytest.mark.slow

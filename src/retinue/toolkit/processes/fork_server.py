@@ -131,7 +131,8 @@ class SupervisorProcess(Process):
 
     def _read_status(self) -> None:
         try:
-            received = self._status.recv(STATUS.size)
+            # It stays in the socket: if it were taken here, a task that waits for it would never wake up.
+            received = self._status.recv(STATUS.size, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
