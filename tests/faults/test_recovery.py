@@ -17,7 +17,7 @@ from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, 
 from retinue.dispatch.inbox import Inbox
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime, open_runtime
-from retinue.runtime.turns.runner import (
+from retinue.runtime.turns.resumption import (
     FREE_RESUMES,
     GAVE_UP,
     MAX_PAUSE_SECONDS,
@@ -109,7 +109,7 @@ async def test_a_message_that_an_earlier_version_took_into_an_answered_turn_is_a
 async def test_a_turn_is_given_up_only_if_restarts_leave_it_without_progress(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, resumes: int, progress: bool, given_up: bool
 ) -> None:
-    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("retinue.runtime.turns.resumption.PAUSE_SECONDS", 0.001)
     with left_behind(scene.home) as (inbox, transcript):
         accept(inbox, FIRST, "main-first", into=FIRST)
         transcript.append(asked("main-first", FIRST))

@@ -16,7 +16,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.core.labels import Label
 from retinue.core.messages import Text, UserMessage
 from retinue.dispatch.subagents import ChildState, SpawnOrder
-from retinue.runtime.turns.runner import MAX_RESUMES
+from retinue.runtime.turns.resumption import MAX_RESUMES
 from retinue.sessions.entries import Compacted, MessageAdded
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
@@ -207,7 +207,7 @@ async def test_time_goes_on_while_no_process_runs(tmp_path: Path) -> None:
 async def test_a_child_whose_processes_keep_dying_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("retinue.runtime.turns.resumption.PAUSE_SECONDS", 0.001)
     async with Gated() as model:
         async with serving(tmp_path, model) as scene:
             child = await scene.spawn(SpawnOrder("Work."))

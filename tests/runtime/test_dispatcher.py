@@ -91,7 +91,7 @@ async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(tmp_path: 
 async def test_a_message_that_ends_every_process_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, given_up: bool
 ) -> None:
-    monkeypatch.setattr("retinue.runtime.turns.runner.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("retinue.runtime.turns.resumption.PAUSE_SECONDS", 0.001)
     async with scripted(tmp_path) as (runtime, runner):
         poison = accept(runtime, "poison")
         for _ in range(deaths):

@@ -24,8 +24,9 @@ from retinue.core.events import Emit, TurnStatus
 from retinue.core.keys import RunId
 from retinue.dispatch.inbox import Claimed, Inbox, Waiting, outcome_for
 from retinue.dispatch.queue import QueueMode, Wait, interrupts, merge, next_batch, refusal
+from retinue.runtime.turns.resumption import pause_after
 from retinue.runtime.turns.run_record import RunState
-from retinue.runtime.turns.runner import SessionRunner, pause_after
+from retinue.runtime.turns.runner import SessionRunner
 from retinue.security.untrusted_text import literal
 from retinue.storage.process_locks import SessionLease
 

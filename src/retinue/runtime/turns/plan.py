@@ -21,7 +21,7 @@ from retinue.core.approval import Ask
 from retinue.core.codec import from_plain, to_plain
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
-from retinue.core.events import Emit
+from retinue.core.events import Emit, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
@@ -99,6 +99,11 @@ class TurnContext(Struct, frozen=True, eq=False):
     transcript: Transcript
     emit: Emit
     ask: Ask | None
+
+    def is_unseen(self, finished: TurnFinished) -> bool:
+        """Return whether an answer stays in the session: the agent sends its messages with the `message` tool."""
+        is_chat = self.inbound.origin is not None
+        return is_chat and self.plan.prompt.replies_by_tool and finished.status is TurnStatus.OK
 
 
 class Planner(Struct, frozen=True):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import anyio
-from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.agent.loop import StopSwitch, Turn, run_turn
@@ -20,7 +19,7 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind, enter_run
-from retinue.core.messages import AssistantMessage, StopReason, ToolResult, Usage, UserMessage
+from retinue.core.messages import Usage, UserMessage
 from retinue.dispatch.hook_points import (
     MESSAGE_RECEIVED,
     MESSAGE_SENDING,
@@ -49,6 +48,7 @@ from retinue.runtime.turns.loop_setup import (
 )
 from retinue.runtime.turns.permissions import SkillCommandText, permissions_of, run_past_model
 from retinue.runtime.turns.plan import Planner, PromptHistory, TurnContext, TurnPlan, local_time
+from retinue.runtime.turns.resumption import ARCHIVED, GAVE_UP, count_resumes, pause_after, resumed
 from retinue.runtime.turns.run_record import EngineFeed, RunState, TranscriptLedger, find_run, recording_decisions
 from retinue.runtime.turns.user_message import (
     FRESH_START,
@@ -60,7 +60,7 @@ from retinue.runtime.turns.user_message import (
     record_person,
     take_results,
 )
-from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, Interrupted, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, MessageAdded, Noted
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -70,24 +70,7 @@ from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 log = logging.getLogger(__name__)
 
 CUT_SHORT = "the process ended during a turn"
-RESUMED = "retinue:resumed-run"
 QUEUE = "queue"
-MAX_RESUMES = 10
-"""How often a turn may be resumed without any progress in between; a restart is rarely the turn's own fault."""
-MAX_RESUMES_IN_ALL = 100
-"""A turn that makes progress may still end every process, for instance by a command that it runs again and again."""
-FREE_RESUMES = 4
-"""How often work that a dead process left is continued at once; after that there are growing pauses."""
-PAUSE_SECONDS = 1.0
-MAX_PAUSE_SECONDS = 30.0
-GAVE_UP = (
-    "The turn was interrupted several times and is given up. Its transcript contains the work so far; "
-    "ask again to continue."
-)
-
-ARCHIVED = (
-    "The turn was interrupted, and its conversation was archived before it could be finished. Ask again to continue."
-)
 
 
 class SessionRunner:
@@ -191,12 +174,12 @@ class SessionRunner:
             if handed:
                 return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
             close_interrupted_turn(transcript, CUT_SHORT)
-            resumes = _count_resumes(transcript.tree.path, run)
-            if resumes.without_progress >= MAX_RESUMES or resumes.total >= MAX_RESUMES_IN_ALL:
+            resumes = count_resumes(transcript.tree.path, run)
+            if resumes.are_used_up:
                 return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
             if pause := pause_after(resumes.without_progress):
                 await anyio.sleep(pause)
-            transcript.append(_resumed(run))
+            transcript.append(resumed(run))
             plan = await self.planner.plan(transcript, inbound)
             if plan is None:
                 return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
@@ -258,7 +241,7 @@ class SessionRunner:
             to_current=reply.to_current,
             media=reply.media,
             voice=reply.voice,
-            silent=reply.silent or _is_unseen(turn, finished),
+            silent=reply.silent or turn.is_unseen(finished),
             handed=finished.handed,
             preceding=events.preceding,
         )
@@ -412,50 +395,6 @@ class SessionRunner:
         self._prompts = PromptHistory()
         await self.parts.shared.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason, workspace))
         return str(fresh.id)
-
-
-def _is_unseen(turn: TurnContext, finished: TurnFinished) -> bool:
-    """Return whether an answer stays in the session, because the agent sends its messages with the `message` tool."""
-    is_chat = turn.inbound.origin is not None
-    return is_chat and turn.plan.prompt.replies_by_tool and finished.status is TurnStatus.OK
-
-
-def _resumed(run: RunId) -> Noted:
-    return Noted(RESUMED, {"run": run})
-
-
-class _Resumes(Struct, frozen=True):
-    """How often a turn was resumed: in all, and since its last progress."""
-
-    total: int
-    without_progress: int
-
-
-def pause_after(deaths: int) -> float:
-    """Return how many seconds to wait before work continues that processes have died with.
-
-    Processes that are killed in quick succession, for other reasons than this work, do not live long enough to try
-    again, and so do not use up its attempts.
-    """
-    return min(PAUSE_SECONDS * 2.0 ** (deaths - FREE_RESUMES), MAX_PAUSE_SECONDS) if deaths >= FREE_RESUMES else 0.0
-
-
-def _count_resumes(path: Sequence[TranscriptEntry], run: RunId) -> _Resumes:
-    """Count the resumptions of a turn. Progress is a complete answer of the model or the result of a tool."""
-    total, without_progress, progressed = 0, 0, False
-    added: set[str] = set()
-    for entry in reversed(path):
-        match entry.body:
-            case Noted() as noted if noted == _resumed(run):
-                total += 1
-                without_progress += not progressed
-            case Interrupted(_, calls):
-                added.update(calls)  # Their results were added when the turn was resumed.
-            case MessageAdded(ToolResult(call_id), of) if of == run:
-                progressed = progressed or call_id not in added
-            case MessageAdded(AssistantMessage() as answer, of) if of == run:
-                progressed = progressed or answer.stop not in (StopReason.ABORTED, StopReason.ERROR)
-    return _Resumes(total, without_progress)
 
 
 async def _ignore(event: TurnEvent) -> None:
