@@ -112,7 +112,7 @@ async def _ensure_model(
 
     Returns whether to go on, and the first task that the person chose.
     """
-    from retinue.cli.setup import Guide
+    from retinue.cli.setup_guide import Guide
     from retinue.runtime.commands.setup import is_skipped
     from retinue.runtime.models import open_access
 
