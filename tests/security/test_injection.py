@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from retinue.security import injection
-from retinue.security.injection import MAX_FINDINGS, RULES, InjectionRule, scan_text
+from retinue.security.injection import MAX_FINDINGS, scan_text
+from retinue.security.injection_rules import RULES, InjectionRule
 from tests.security.injection_lines import ATTACKS, HARMLESS
 
 MIN_DETECTED = 0.95

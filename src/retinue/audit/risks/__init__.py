@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from retinue.audit.risks import access, files, tools
+from retinue.audit.risks import access, extensions, files, operation, sandbox, tools
 from retinue.audit.risks.facts import Risk, RiskCheck, RiskFacts
-from retinue.security.injection import RiskLevel
+from retinue.security.injection_rules import RiskLevel
 
-CHECKS: tuple[RiskCheck, ...] = access.CHECKS + tools.CHECKS + files.CHECKS
+CHECKS: tuple[RiskCheck, ...] = (
+    *access.CHECKS,
+    *tools.CHECKS,
+    *sandbox.CHECKS,
+    *extensions.CHECKS,
+    *operation.CHECKS,
+    *files.CHECKS,
+)
 
 
 def find_risks(facts: RiskFacts) -> tuple[Risk, ...]:

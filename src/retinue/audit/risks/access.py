@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from retinue.audit.risks.facts import RiskCheck, RiskFacts
 from retinue.config.sections.routing import ChannelSettings
-from retinue.security.injection import RiskLevel
+from retinue.security.injection_rules import RiskLevel
 from retinue.wire.protocol import Scope
 
 MIN_PASSWORD_CHARS = 12

@@ -13,7 +13,8 @@ from retinue.config.load import LoadedConfig
 from retinue.config.schema import Config
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.keys import AgentId
-from retinue.security.injection import RiskLevel, Suspicion
+from retinue.security.injection import Suspicion
+from retinue.security.injection_rules import RiskLevel
 
 WRITABLE_BY_OTHERS = 0o022
 
@@ -142,3 +143,16 @@ class Risk(Struct, frozen=True):
             "remedy": self.remedy,
             "fixable": self.fix is not None,
         }
+
+
+Places = Callable[[RiskFacts], Iterator[str]]
+
+
+def each_agent(is_risky: Callable[[AgentSettings], bool], key: str) -> Places:
+    """Return a check of the settings of every agent."""
+    return lambda facts: (f"agent {agent.id}: {key}" for agent in facts.agents if is_risky(agent.settings))
+
+
+def find_setting(is_risky: Callable[[RiskFacts], bool], key: str) -> Places:
+    """Return a check of one setting."""
+    return lambda facts: iter((key,) if is_risky(facts) else ())

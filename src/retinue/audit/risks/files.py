@@ -9,7 +9,7 @@ from typing import Any
 from retinue.audit.facts import Restrict, StateFile
 from retinue.audit.risks.facts import AgentRisks, RiskCheck, RiskFacts, Spot, WatchedFile, writable_spots
 from retinue.config.keys import is_secret
-from retinue.security.injection import RiskLevel
+from retinue.security.injection_rules import RiskLevel
 from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 
 OTHERS = 0o077
