@@ -14,6 +14,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.labels import Label
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, Security
+from retinue.tools.shell.needs import estimate_needs
 from tests.sandbox.workbench import MAIN, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -209,3 +210,24 @@ async def test_variables_of_skills_reach_only_commands_that_were_granted_more(au
     assert auto.asked == []
     assert "secret-77" in await auto.run("touch x; env", arguments={"needs": ["network:maps.example"]}, environment=key)
     assert "Variables of skills: MAPS_KEY" in auto.asked[0].explanation
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("wget --save-cookies jar.txt --keep-session-cookies www.example.org", ["network:www.example.org"]),
+        ("wget -i list.txt", ["network:*"]),
+        ("curl -o file.zip example.org/file", ["network:example.org"]),
+        ("curl -i example.org", ["network:example.org"]),
+        ("ssh -c aes128-ctr -i key.pem -C user@example.org ls", ["network:example.org", "unsandboxed"]),
+        ("ssh example.org --help", ["network:example.org", "unsandboxed"]),
+        ("socat tcp-listen:3180,fork -", ["unsandboxed"]),
+        ("socat - tcp:example.org:80", ["network:example.org", "unsandboxed"]),
+        ("scp one two", []),
+        ("scp one example.org:two", ["network:example.org", "unsandboxed"]),
+        ("git push --help", []),
+        ("docker ps --help", []),
+    ],
+)
+def test_a_need_names_the_host_and_not_the_value_of_an_option(command: str, needed: list[str]) -> None:
+    assert [str(need) for need in estimate_needs([tuple(command.split())], command)] == needed

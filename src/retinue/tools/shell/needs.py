@@ -123,6 +123,23 @@ _SYSTEM_INSTALLERS = flags("apt apt-get aptitude dnf yum apk pacman zypper brew 
 _SYSTEM_CHANGES = flags(
     "install remove purge update upgrade dist-upgrade full-upgrade autoremove add del -S -Syu -Sy -R -i -U"
 )
+_SSH_VALUES = flags("-b -B -c -D -e -E -F -i -I -J -l -L -m -o -O -p -P -Q -R -S -w -W -X")
+_VALUE_OPTIONS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("ssh", "autossh", "sftp"), _SSH_VALUES - flags("-X")),
+    "scp": _SSH_VALUES,
+    "curl": flags(
+        "-A -b -c -C -d -D -e -E -F -H -m -o -Q -r -T -u -U -w -X -y -Y -z --data --data-raw --data-binary --json"
+        " --data-urlencode --header --output --request --user --user-agent --referer --cookie --cookie-jar --form"
+        " --max-time --connect-timeout --retry --cacert --cert --key --write-out --upload-file --range --limit-rate"
+    ),
+    "wget": flags(
+        "-O -o -a -P -t -T -w -Q -U -l -A -R -D -e --output-document --output-file --append-output --user-agent"
+        " --directory-prefix --load-cookies --save-cookies --header --post-data --post-file --tries --timeout --wait"
+        " --limit-rate --quota --user --password --level --accept --reject --domains --execute"
+    ),
+}
+"""Options whose value is the next word, so that it is not taken for a host; not those that read addresses."""
+_SOCAT_HOST = re.compile(r"(?:tcp|udp|openssl|ssl|sctp)[46]?(?:-connect|-sendto)?:(\[[^]]+\]|[^:,]+):.*", re.IGNORECASE)
 _GIT_REMOTE = flags("clone fetch pull push ls-remote")
 _DEVICE = re.compile(
     r"(?:of=|if=)?(/dev/(?:sd|hd|vd|nvme|mmcblk|tty[A-Z]|video|snd|dri|input|bus|usb|loop|mapper|kvm|fuse)[\w/-]*)"
@@ -161,9 +178,16 @@ def estimate_needs(commands: Iterable[Argv], text: str) -> tuple[Need, ...]:
     needs: list[Need] = []
     for argv in commands:
         inner = _inside_wrappers(innermost(argv))
-        if inner and not (len(inner) == 2 and inner[1] in _INFORMS):
+        if inner and not _only_informs(inner):
             needs += _needs_of(inner, text)
     return tuple(dict.fromkeys(needs))
+
+
+def _only_informs(argv: Argv) -> bool:
+    """Return whether a command only shows a help text or a version: `docker --version`, `git push --help`."""
+    if len(argv) == 2:
+        return argv[1] in _INFORMS
+    return len(argv) == 3 and argv[2] == "--help" and program_name(argv) not in _REMOTE | _ADMIN | _LOADERS
 
 
 def _inside_wrappers(argv: Argv) -> Argv:
@@ -178,7 +202,7 @@ def _inside_wrappers(argv: Argv) -> Argv:
 
 def _needs_of(argv: Argv, text: str) -> Iterator[Need]:
     name, words = program_name(argv), argv[1:]
-    operands = [word for word in words if not word.startswith("-")]
+    operands = _operands_of(name, words)
     for word in words:
         device = _DEVICE.fullmatch(word)
         if device is not None:
@@ -188,7 +212,7 @@ def _needs_of(argv: Argv, text: str) -> Iterator[Need]:
     elif name in _SERVICES:
         yield Need(NeedKind.SERVICE, name)
     elif name in _LOADERS:
-        yield from _hosts_of_loader(words, operands)
+        yield from _hosts_of_loader(name, words, operands)
     elif name in _REMOTE:
         yield from _hosts_of_remote(name, operands)
     elif name == "rsync":
@@ -199,6 +223,13 @@ def _needs_of(argv: Argv, text: str) -> Iterator[Need]:
         yield from (Need(NeedKind.NETWORK, ANY_HOST), UNSANDBOXED)
     else:
         yield from _needs_of_installer(name, words, operands)
+
+
+def _operands_of(name: str, words: Argv) -> list[str]:
+    """Return the words that are neither options nor values of options that are known to have one."""
+    with_value = _VALUE_OPTIONS.get(name, frozenset())
+    previous = ("", *words)
+    return [word for word, before in zip(words, previous, strict=False) if word[:1] != "-" and before not in with_value]
 
 
 def _needs_of_installer(name: str, words: Argv, operands: list[str]) -> Iterator[Need]:
@@ -219,7 +250,10 @@ def _installs_locally(operands: list[str], words: Argv) -> bool:
     return "--no-deps" in words and bool(operands) and all(name.startswith((".", "/")) for name in operands)
 
 
-def _hosts_of_loader(words: Argv, operands: list[str]) -> Iterator[Need]:
+def _hosts_of_loader(name: str, words: Argv, operands: list[str]) -> Iterator[Need]:
+    if name == "wget" and not {"-i", "--input-file"}.isdisjoint(words):
+        yield Need(NeedKind.NETWORK, ANY_HOST)  # the addresses are in a file
+        return
     found = [url for word in words for url in _URL.findall(word)]
     # without a scheme curl and wget read a word as an address: `curl example.org/x`
     bare = [
@@ -234,9 +268,13 @@ def _hosts_of_loader(words: Argv, operands: list[str]) -> Iterator[Need]:
 
 
 def _hosts_of_remote(name: str, operands: list[str]) -> Iterator[Need]:
+    if name == "scp" and operands and not any(":" in word for word in operands):
+        return  # a copy on this machine
     for word in operands:
-        host = _SCP_PATH.fullmatch(word)
+        host = (_SOCAT_HOST if name == "socat" else _SCP_PATH).fullmatch(word)
         plain = host.group(1) if host else word.rpartition("@")[2]
+        if name == "socat" and host is None:
+            continue  # such as an address to listen on, or a file
         if _HOST.fullmatch(plain) and not plain.isdecimal() and (host or name not in ("scp", "sftp")):
             yield network_need(plain)
             break
