@@ -13,11 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.labels import Label
 from retinue.core.messages import Usage
+from retinue.storage.database import Database
 from retinue.storage.files import Root
+from retinue.storage.labels.command_traces import CommandTraces
+from retinue.storage.provenance import AgentWrites
 from retinue.toolkit.cron import JobService
+from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.gateway import ConfigService
 from retinue.toolkit.memory import MemoryAccess
 from retinue.toolkit.message import Messenger
@@ -25,9 +31,11 @@ from retinue.toolkit.owner import OwnerContact
 from retinue.toolkit.parts import SessionStatus, ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
+from retinue.toolkit.processes.tools import exec_tool, process_tool
 from retinue.toolkit.sessions import SessionAccess
-from retinue.toolkit.settings import ToolsSettings
+from retinue.toolkit.settings import ExecSettings, ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
+from retinue.tools.toolset import Toolset
 
 
 class SteppedClock:
@@ -172,3 +180,37 @@ async def failure(tool: Tool[Any], context: ToolContext, /, **arguments: Any) ->
 
 def text_of(output: ToolOutput) -> str:
     return "".join(part.text for part in output.content if hasattr(part, "text"))
+
+
+@pytest.fixture
+def writes(tmp_path: Path, context: ToolContext) -> Iterator[AgentWrites]:
+    database = Database(tmp_path / "state.sqlite")
+    traces = CommandTraces(database)
+    yield AgentWrites(database, SystemClock(), context.agent, context.workspace.path.resolve(), traces)
+    traces.close()
+    database.close()
+
+
+@pytest.fixture
+def plain(attended: ToolContext, writes: AgentWrites) -> ToolContext:
+    return replace(attended, writes=writes)
+
+
+@pytest.fixture
+def tainted(plain: ToolContext) -> ToolContext:
+    return replace(plain, label=Label.UNTRUSTED)
+
+
+@pytest.fixture
+def tools(parts: ToolParts, table: CommandTable, new_id: Callable[[], str]) -> Toolset:
+    settings = ExecSettings(yield_ms=60_000, security="full", ask="off")
+    inherited = {"LANG": "C.UTF-8", "HOME": "/tmp"}
+    return Toolset(
+        [
+            *read_write.make_tools(parts),
+            *patch.make_tools(parts),
+            *search.make_tools(parts),
+            exec_tool(table, settings, new_id, inherited),
+            process_tool(table),
+        ]
+    )

@@ -130,6 +130,20 @@ class AgentWrites(Struct, frozen=True):
             return mix((*foreign, Label.AGENT))
         return Label.OWNER if owned and owned == len(content) else Label.AGENT
 
+    def foreign_lines(self, path: str, lines: Sequence[str]) -> frozenset[int]:
+        """Return which of these lines, by their position, are of other people or untrusted."""
+        known = self.label_of(path)
+        if not known.label.is_foreign:
+            return frozenset()
+        rows = self.database.read(
+            "SELECT line FROM written_lines WHERE agent = ? AND path = ? AND origin NOT IN ('owner', 'agent')",
+            (self.agent, path),
+        )
+        foreign = {row[0] for row in rows}
+        if not known.lines or _WHOLE_FILE in foreign:
+            return frozenset(range(len(lines)))
+        return frozenset(at for at, line in enumerate(lines) if _has_content(line) and _hash(line) in foreign)
+
     def paths(self) -> list[str]:
         """Return the files with a record of other people's or untrusted text."""
         rows = self.database.read(

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from retinue.core.clock import IdFactory
+from retinue.core.errors import ToolFailed
 from retinue.core.labels import Label, mix
 from retinue.sandbox.sandboxes import BackedSandbox
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import Root
 from retinue.storage.labels.command_traces import CommandTrace
 from retinue.storage.labels.file_labels import Via
 from retinue.storage.provenance import AgentWrites, added_lines, lines_of
 from retinue.tools.shell.explanation import loads_from_network
-from retinue.tools.tool import ToolContext
+from retinue.tools.tool import ToolContext, ToolOutput
 
 
 def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
@@ -59,6 +62,18 @@ def label_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> La
         return Label.AGENT
     found = context.writes.labels_of(recorded_path(context, root, path) for path in paths)
     return mix([Label.AGENT, *(known.label for known in found.values())])
+
+
+def label_failure(
+    context: ToolContext, root: Root, paths: Iterable[str], failure: ToolFailed, new_id: IdFactory
+) -> ToolOutput | None:
+    """Return the message of a failure that may quote these files, with their label; None if they have none."""
+    label = label_of_files(context, root, paths)
+    if label == Label.AGENT:
+        return None
+    text = str(failure)
+    shown = wrap_untrusted(text, TextSource.MEMORY, new_id=new_id) if label.is_foreign else text
+    return ToolOutput.of(shown, label=label, is_error=True)
 
 
 def recorded_path(context: ToolContext, root: Root, path: str) -> str:

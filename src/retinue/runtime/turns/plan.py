@@ -166,6 +166,7 @@ class Planner(Struct, frozen=True):
             turn=TurnInputs(
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),
+            writes=self.parts.shared.memories.writes(workspace),
         )
         prompt = await self._apply_prompt_hooks(
             await build_prompt(workspace, order, self.parts.shared.bus), inbound.text, session_id
@@ -235,7 +236,8 @@ class Planner(Struct, frozen=True):
         plan = await self.plan(self._transcript_if_any(), inbound, mode=mode)
         if plan is not None:
             return plan.prompt, plan.specs
-        order = PromptOrder(self.key, mode, place=self._place(None))
+        writes = self.parts.shared.memories.writes(self.parts.workspace)
+        order = PromptOrder(self.key, mode, place=self._place(None), writes=writes)
         return await build_prompt(self.parts.workspace, order, self.parts.shared.bus), ()
 
     def _first_message_of(self, child: SessionKey) -> Inbound:

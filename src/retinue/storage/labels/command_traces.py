@@ -71,6 +71,8 @@ class CommandTrace:
                 self.changed |= {event.path, *(event.path + path[len(event.old) :] for path in moved)}
             case EventKind.DELETED:
                 self.changed.discard(event.path)
+                if self.changed:  # one of them may be a hard link of it
+                    self._read = mix([self._read, self.files.label_below(self.files.name(event.path))])
                 self._recorded.pop(event.path, None)
             case EventKind.LEFT:
                 self.changed.discard(event.path)

@@ -314,7 +314,12 @@ class FileLabels(Struct, frozen=True):
             self.distrust_existing(time.time_ns())
 
     def distrust_existing(self, now_ns: int) -> None:
-        """Record that all files that exist now are of unknown origin, except those that the owner accepts."""
+        """Record that all files that exist now are of unknown origin.
+
+        The rule covers files that could not be listed. It is not enough, because a rename changes the time too.
+        """
+        names = [self.name(f"{folder}/{file}") for folder, _, files in os.walk(self.workspace) for file in files]
+        self.record(names, Label.UNTRUSTED, Via.EXISTING)
         at = self.clock.now().isoformat(timespec="seconds")
         with self.database.change() as base:
             base.execute("DELETE FROM label_rules WHERE agent = ? AND kind = ?", (self.agent, Via.EXISTING.value))

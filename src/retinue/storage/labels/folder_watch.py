@@ -165,19 +165,24 @@ class FolderWatch:
         elif mask & _MOVED_TO and (old := self._leaving.pop(cookie, "")):
             self._rename(old, path)
             yield FolderEvent(EventKind.MOVED, path, old)
+            if path not in self._watches:  # it was created and moved before its creation was read
+                yield from self._add_new(path)
         elif mask & (_CREATE | _MOVED_TO):
             yield FolderEvent(EventKind.CHANGED, path)
-            try:
-                for each in self.add(path):
-                    yield FolderEvent(EventKind.FOUND, each)
-            except WatchUnavailable:
-                self.incomplete = True
-            if self.incomplete:
-                yield FolderEvent(EventKind.LOST)
+            yield from self._add_new(path)
         elif mask & _ACCESS:  # not when it is opened: many programs only start there
             yield FolderEvent(EventKind.LISTED, path)
         elif mask & _DELETE:
             yield FolderEvent(EventKind.DELETED, path)
+
+    def _add_new(self, path: str) -> Iterator[FolderEvent]:
+        try:
+            for each in self.add(path):
+                yield FolderEvent(EventKind.FOUND, each)
+        except WatchUnavailable:
+            self.incomplete = True
+        if self.incomplete:
+            yield FolderEvent(EventKind.LOST)
 
     def _rename(self, old: str, new: str) -> None:
         """Adapt the paths of watched folders: a watch stays with its folder when that is moved."""

@@ -26,9 +26,10 @@ from typing import Any, assert_never
 from anyio import to_thread
 from msgspec import Struct
 
+from retinue.core.clock import random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.file_labels import record_move, record_write
+from retinue.toolkit.file_labels import label_failure, record_move, record_write
 from retinue.toolkit.files.paths import locate_writable, storage_errors_explained
 from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, load_bytes
 from retinue.toolkit.files.text import SourceText, describe_nearest, encode_utf8
@@ -241,7 +242,14 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
         await require_approval_outside("apply_patch", root, path, context)
         moved = [find(change.move_to)[1]] if isinstance(change, UpdateFile) and change.move_to is not None else []
         context = await approve_instructions("apply_patch", root, [path, *moved], arguments.input, context)
-    return await to_thread.run_sync(_apply, context, find, changes)
+    try:
+        return await to_thread.run_sync(_apply, context, find, changes)
+    except ToolFailed as failure:  # it quotes the nearest lines
+        for root, path in (find(change.path) for change in changes):
+            output = label_failure(context, root, [path], failure, random_id)
+            if output is not None:
+                return output
+        raise
 
 
 _Find = Callable[[str], tuple[Root, str]]

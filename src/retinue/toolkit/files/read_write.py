@@ -16,7 +16,7 @@ from retinue.core.labels import mix
 from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
-from retinue.toolkit.file_labels import label_of_files, label_of_text, record_replaced, record_write
+from retinue.toolkit.file_labels import label_failure, label_of_files, label_of_text, record_replaced, record_write
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
@@ -252,7 +252,13 @@ async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutpu
     await require_approval_outside("edit", root, relative, context)
     shown = "\n".join(f"- {edit.old_text}\n+ {edit.new_text}" for edit in arguments.edits)
     context = await approve_instructions("edit", root, [relative], shown, context)
-    return await to_thread.run_sync(_edit, context, root, relative, arguments)
+    try:
+        return await to_thread.run_sync(_edit, context, root, relative, arguments)
+    except ToolFailed as failure:  # it quotes the nearest lines
+        output = label_failure(context, root, [relative], failure, random_id)
+        if output is None:
+            raise
+        return output
 
 
 def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
