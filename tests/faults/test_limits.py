@@ -55,7 +55,7 @@ async def test_gateways_without_memory_or_descriptors_end_on_sigterm(tmp_path: P
     async with ModelServer() as model:
         hall = Hall(HomePaths(tmp_path / "home"), model)
         hall.write_config()
-        ends = await end_without_resources(hall, 20, seed=11)
+        ends = await end_without_resources(hall, 8, seed=11)
     assert ends.hung == 0
     assert ends.lost == []
 

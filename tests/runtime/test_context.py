@@ -285,7 +285,7 @@ async def test_the_first_request_of_a_huge_session_takes_few_calls_within_the_wi
 ) -> None:
     async with staged(tmp_path, config={"agents": {"defaults": {"contextTokens": 40_000}}}) as stage:
         async with stage.open() as runtime:
-            say_much(runtime, 4_000)
+            say_much(runtime, 2_000)
 
             def reply(request: ModelRequest) -> Reply:
                 if is_flush(request):
