@@ -19,7 +19,7 @@ def test_twenty_processes_search_while_one_indexes(workspace: Path, tmp_path: Pa
     database = tmp_path / "index.sqlite"
     write_notes(workspace, 60)
     finish(start("index", workspace, database))
-    searchers = [start("search", workspace, database, "2.5") for _ in range(20)]
+    searchers = [start("search", workspace, database, "1.5") for _ in range(20)]
     for searcher in searchers:
         assert searcher.stdout is not None
         assert searcher.stdout.readline() == READY

@@ -24,8 +24,8 @@ BROKEN = "def test_broken() -> None:\n    assert False\n"
 def run_tests(folder: Path, text: str) -> tuple[int, str]:
     (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (folder / "test_sample.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "tests.repeat_failed"]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "1", "-p", "tests.repeat_failed"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return ended.returncode, ended.stdout
 
