@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ import pytest
 from retinue.context.measure import estimate, tokens_of
 from retinue.core.clock import SystemClock, random_id, random_uuid
 from retinue.core.messages import (
+    MAX_HISTORIES,
     AssistantMessage,
     Image,
     Message,
@@ -126,3 +128,33 @@ def test_the_clock_has_a_zone_and_ids_differ() -> None:
     assert re.fullmatch(r"[0-9a-f]{16}", random_id())
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}", random_uuid())
     assert len({random_uuid() for _ in range(100)}) == 100
+
+
+def test_what_is_remembered_of_a_message_is_less_than_a_kilobyte() -> None:
+    messages = tuple(message for number in range(500) for message in (said(f"{number}"), _answer(number)))
+    read_history(messages[:20])
+    tracemalloc.start()
+    try:
+        read_history(messages)
+        remembered, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remembered / len(messages) < 1_000
+
+
+def test_only_the_histories_that_were_read_last_are_kept() -> None:
+    cached = memoize_per_message(lambda message: message)
+    alive = []
+    for number in range(MAX_HISTORIES * 2):
+        history = (said("Hello"), _answer(number), said("Bye"))
+        assert cached.of_all(history) == history
+        alive.append(weakref.ref(history[1]))
+    del history
+    assert sum(each() is not None for each in alive) == MAX_HISTORIES
+
+
+def test_a_history_that_was_changed_is_read_again() -> None:
+    cached = memoize_per_message(lambda message: message.text)
+    first, second, third, other = said("1"), said("2"), said("3"), said("4")
+    for history in ((first, second, third), (first, second), (other, second, third), (first, second, other, third)):
+        assert list(cached.of_all(history)) == [message.text for message in history]

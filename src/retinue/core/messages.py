@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from itertools import compress, count, repeat
+from itertools import repeat
 from operator import is_
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -15,6 +16,9 @@ from retinue.core.labels import Label, mix
 
 T = TypeVar("T")
 _ITSELF, _UNKNOWN = object(), object()
+
+MAX_HISTORIES = 64
+"""How many histories are kept alive for each function of messages; a turn reads the history of one session."""
 
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
@@ -156,6 +160,41 @@ def said(text: str, *, sender: str | None = None) -> UserMessage:
     return UserMessage((Text(text),), sender=sender)
 
 
+class _History(NamedTuple):
+    """The results of one function for a history."""
+
+    messages: tuple[Message, ...]
+    results: list[object]
+    unchanged: int
+    """How many of the results are `_ITSELF`."""
+
+
+class _Record(weakref.ref["Message"]):
+    """The results of all functions for a message, while it lives."""
+
+    __slots__ = ("at", "results")
+
+    at: int
+    results: list[object]
+
+
+_records: dict[int, _Record] = {}
+
+
+def _record_of(message: Message) -> _Record:
+    record = _records.get(id(message))
+    if record is None:
+        record = _Record(message, _forget)
+        record.at, record.results = id(message), []
+        _records[record.at] = record
+    return record
+
+
+def _forget(record: weakref.ref[Message]) -> None:
+    if isinstance(record, _Record):
+        _records.pop(record.at, None)
+
+
 class MessageFunction(Generic[T]):
     """A function of one message whose results are cached by the identity of the message, for its lifetime.
 
@@ -163,42 +202,65 @@ class MessageFunction(Generic[T]):
     A result that is the message itself is stored as `_ITSELF`, because it would keep the message alive forever.
     """
 
+    _count = 0
+
     def __init__(self, compute: Callable[[Message], T]) -> None:
         self._compute = compute
-        self._results: dict[int, object] = {}
-        self._lifetimes: dict[int, weakref.ref[Message]] = {}
+        self._number = MessageFunction._count
+        MessageFunction._count += 1
+        self._histories: OrderedDict[int, _History] = OrderedDict()
+        """The histories that were read last, by the identity of their second message: the first may be made anew."""
         self.__doc__ = compute.__doc__
 
     def __call__(self, message: Message) -> T:
-        result = self._results.get(id(message), _UNKNOWN)
-        if result is _UNKNOWN:
-            result = self._add(message)
+        result = self._stored(message)
         return cast("T", message if result is _ITSELF else result)
 
     def of_all(self, messages: Sequence[Message]) -> Sequence[T]:
-        """Return the results for a history. Known results cost no Python call each, however long the history is."""
-        found = list(map(self._results.get, map(id, messages), repeat(_UNKNOWN)))
-        for at in tuple(compress(count(), map(is_, found, repeat(_UNKNOWN)))):
-            known = self._results.get(id(messages[at]), _UNKNOWN)  # the same message may be there twice
-            found[at] = self._add(messages[at]) if known is _UNKNOWN else known
-        results: Sequence[object] = found
-        changeless = sum(map(is_, found, repeat(_ITSELF)))
-        if changeless == len(found):
-            results = messages
-        elif changeless:
-            results = [message if own is _ITSELF else own for own, message in zip(found, messages, strict=True)]
+        """Return the results for a history; must not be changed.
+
+        Those for the history of the previous turn are kept, so only those for new messages are looked up.
+        """
+        if len(messages) < 2:
+            return [self(message) for message in messages]
+        known = self._history_of(messages)
+        results, unchanged = known.results, known.unchanged
+        if len(results) > len(messages):
+            results = results[: len(messages)]
+            unchanged = sum(map(is_, results, repeat(_ITSELF)))
+        if unchanged == len(results):
+            return cast("Sequence[T]", messages)
+        if unchanged:
+            results = [message if own is _ITSELF else own for own, message in zip(results, messages, strict=True)]
         return cast("Sequence[T]", results)
 
-    def _add(self, message: Message) -> object:
-        at, result = id(message), self._compute(message)
-        stored = _ITSELF if result is message else result
-        self._results[at] = stored
-        self._lifetimes[at] = weakref.ref(message, lambda _: self._forget(at))
-        return stored
+    def _history_of(self, messages: Sequence[Message]) -> _History:
+        """Return the results for a history that begins with these messages."""
+        known = self._histories.pop(id(messages[1]), _NO_HISTORY)
+        shared = min(len(messages), len(known.messages))
+        if known.messages[:shared] != tuple(messages[:shared]):  # identical messages are not compared further
+            known = _NO_HISTORY
+        if len(known.messages) < len(messages):
+            new = list(map(self._stored, messages[len(known.messages) :]))
+            unchanged = known.unchanged + sum(map(is_, new, repeat(_ITSELF)))
+            known = _History(tuple(messages), known.results + new, unchanged)
+        self._histories[id(known.messages[1])] = known
+        while len(self._histories) > MAX_HISTORIES:
+            self._histories.popitem(last=False)
+        return known
 
-    def _forget(self, at: int) -> None:
-        self._results.pop(at, None)
-        self._lifetimes.pop(at, None)
+    def _stored(self, message: Message) -> object:
+        results = _record_of(message).results
+        if len(results) <= self._number:
+            results.extend(repeat(_UNKNOWN, self._number + 1 - len(results)))
+        result = results[self._number]
+        if result is _UNKNOWN:
+            computed: object = self._compute(message)
+            result = results[self._number] = _ITSELF if computed is message else computed
+        return result
+
+
+_NO_HISTORY = _History((), [], 0)
 
 
 def memoize_per_message(compute: Callable[[Message], T]) -> MessageFunction[T]:
