@@ -71,6 +71,8 @@ class StatusReport(Struct, frozen=True):
     running: bool = False
     elevated: str = "off"
     sandboxed: bool = False
+    suspicious: Mapping[str, int] = {}
+    """How often each source of the conversation contained text that looks like prompt injection."""
 
 
 class UsageRow(Struct, frozen=True):

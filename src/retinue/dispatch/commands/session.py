@@ -93,6 +93,9 @@ def format_status(status: StatusReport) -> str:
         lines.append(f"Commands: {'sandboxed' if status.sandboxed else 'not sandboxed'}; elevated {status.elevated}")
     if status.truncated:
         lines.append(f"Shortened in the prompt: {', '.join(status.truncated)}")
+    if status.suspicious:
+        found = ", ".join(f"{source} {count}" for source, count in sorted(status.suspicious.items()))
+        lines.append(f"Text that looks like prompt injection: {found}")
     return "\n".join(lines)
 
 

@@ -43,6 +43,7 @@ from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.permissions import SkillCommandText, change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
+from retinue.runtime.turns.run_record import count_suspicions
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
@@ -152,6 +153,7 @@ class SessionApi(Struct, frozen=True):
             running=conversation.running,
             elevated=wanted_elevation(parts.workspace.settings, session),
             sandboxed=is_sandboxed(parts.workspace.settings, self.session),
+            suspicious=count_suspicions(transcript),
         )
 
     def _format_time(self) -> str:
