@@ -32,11 +32,20 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """A message of several lines; a part of it is enough to know that it was found."""
+
+    path: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the lines that answer it."""
+    """A question and the lines or messages that answer it."""
 
     text: str
-    evidence: tuple[Line, ...]
+    evidence: tuple[Line | Block, ...]
     kind: str = ""
 
 
@@ -77,12 +86,15 @@ def within(hits: Sequence[MemoryHit], tokens: int | None) -> list[MemoryHit]:
     return shown
 
 
-def is_shown(line: Line, hits: Iterable[MemoryHit]) -> bool:
-    """Whether a line stands whole in what is shown."""
-    return any(
-        hit.path == line.path and hit.start_line <= line.number <= hit.end_line and line.text in hit.snippet
-        for hit in hits
-    )
+def is_shown(evidence: Line | Block, hits: Iterable[MemoryHit]) -> bool:
+    """Whether a line stands whole in what is shown, or a message in part."""
+    return any(hit.path == evidence.path and _covers(hit, evidence) for hit in hits)
+
+
+def _covers(hit: MemoryHit, evidence: Line | Block) -> bool:
+    if isinstance(evidence, Block):
+        return hit.start_line <= evidence.last and evidence.first <= hit.end_line
+    return hit.start_line <= evidence.number <= hit.end_line and evidence.text in hit.snippet
 
 
 async def build_index(workspace: Path, database: Path, *, rules: SearchRules | None = None) -> MemoryIndex:

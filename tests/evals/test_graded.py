@@ -11,9 +11,10 @@ import pytest
 from evals.diary import held_out_questions, write_diary
 from evals.graded import FACTS, KINDS
 from evals.held_out import HELD_OUT
-from evals.locomo import read_questions, write_notes
-from evals.measure import SCALES, Question, ask, build_index
+from evals.locomo import write_notes
+from evals.measure import SCALES, Block, Question, ask, build_index
 
+from evals import beam
 from retinue.memory.index import MemoryIndex
 from retinue.memory.search.rules import SearchRules, SearchWeights
 
@@ -101,8 +102,7 @@ async def test_dialogues_become_notes_with_one_turn_a_line(tmp_path: Path) -> No
             {"question": "Unanswerable?", "evidence": ["D9:9"], "category": 1},
         ],
     }
-    lines = write_notes(conversation, tmp_path)
-    (question,) = read_questions(conversation, lines)
+    (question,) = write_notes(conversation, tmp_path)
     assert (tmp_path / "memory" / "session_1.md").read_text().split("\n")[2:4] == [
         "Ana: I adopted a parrot called Kiko.",
         "Ben: How lovely! [shares a green bird]",
@@ -110,3 +110,23 @@ async def test_dialogues_become_notes_with_one_turn_a_line(tmp_path: Path) -> No
     index = await build_index(tmp_path, tmp_path / "index.sqlite")
     assert await ask(index, question, SearchRules(weights=SearchWeights.of(0, 1)), SCALES[0]) == [True]
     await index.aclose()
+
+
+async def test_chats_become_notes_with_a_block_for_each_message(tmp_path: Path) -> None:
+    chat = {
+        "batches": [
+            {
+                "batch": 1,
+                "messages": [
+                    {"id": 0, "role": "user", "date": "", "text": "My parrot is called Kiko.\nIt sings."},
+                    {"id": 1, "role": "assistant", "date": "", "text": "How lovely!"},
+                ],
+            }
+        ],
+        "questions": [
+            {"ability": "extraction", "question": "What is the parrot called?", "evidence": [0]},
+            {"ability": "abstention", "question": "Unanswerable?", "evidence": []},
+        ],
+    }
+    (question,) = beam.write_notes(chat, tmp_path)
+    assert (question.kind, question.evidence) == ("extraction", (Block("memory/batch-1.md", 3, 4),))

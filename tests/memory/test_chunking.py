@@ -101,3 +101,9 @@ def test_a_block_of_code_ends_where_it_ends(block: str) -> None:
 def test_windows_line_ends_count_as_one() -> None:
     (chunk,) = chunk_text("one\r\ntwo\r\n", tokens=400, overlap=80)
     assert chunk.text.split("\n")[:2] == ["one", "two"]
+
+
+def test_each_turn_of_the_owner_starts_a_chunk() -> None:
+    turns = "User: Book the flight.\nAssistant: Done.\nUser: And a hotel.\nAssistant: Which one?"
+    chunks = chunk_text(turns, tokens=400, overlap=80)
+    assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 2), (3, 4)]

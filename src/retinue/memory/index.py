@@ -27,7 +27,7 @@ from retinue.memory.notes import (
 )
 from retinue.memory.scan import Progress, SyncTally, finish_scan, group_files, index_files, plan_sync
 from retinue.memory.search.hybrid import FoundHits, search_view
-from retinue.memory.search.query import MemoryQuery, parse_query
+from retinue.memory.search.query import MemoryQuery, focus_text, parse_query
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.search.words import Stemmer
@@ -212,7 +212,7 @@ class MemoryIndex:
         rules = rules or self.rules
         vector, reason = None, None
         if rules.weights.vector > 0:
-            vector, reason = await self._embed_query(text, max(0.0, end - self._clock.monotonic()) * EMBED_SHARE)
+            vector, reason = await self._embed_query(query, max(0.0, end - self._clock.monotonic()) * EMBED_SHARE)
         try:
             found, by_meaning = await self._search_now(query, vector, rules, end)
         except IndexDamaged as damage:
@@ -258,10 +258,12 @@ class MemoryIndex:
             return search()
         return await anyio.to_thread.run_sync(search)
 
-    async def _embed_query(self, text: str, seconds: float) -> tuple[Vector | None, str | None]:
+    async def _embed_query(self, query: MemoryQuery, seconds: float) -> tuple[Vector | None, str | None]:
         embedder = self.embedder
         if embedder is None:
             return None, None
+        # Larger models understand a whole question; an average of word vectors should be about its subject only.
+        text = focus_text(query) if embedder.takes_lines else query.text
         try:
             with anyio.fail_after(seconds):
                 return (await embed_checked(embedder, [text], query=True))[0], None

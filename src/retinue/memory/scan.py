@@ -17,6 +17,7 @@ from retinue.core.errors import StorageError
 from retinue.core.text import fence_after, read_heading
 from retinue.memory.notes import Corpus, Library, NoteDocument, NoteFile, NoteProblem, chunk_context
 from retinue.memory.search.lexical import count_words
+from retinue.memory.search.turns import standing_kind_of_chunk, starts_owner_turn
 from retinue.memory.search.words import character_pairs, count_spaceless
 from retinue.memory.store.protocol import FileRecord, IndexStore, NewChunk
 
@@ -24,6 +25,8 @@ BATCH_FILES = 128
 BATCH_BYTES = 2_000_000
 RECENT_NS = 2_000_000_000
 _SCANNED = "scanned"
+_CHUNKER, _CHUNKER_VERSION = "chunker", "2"
+"""An index with chunks of another version chunks all notes again; texts that stay the same keep their vectors."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the step, the number of items done and the total."""
@@ -59,6 +62,8 @@ def plan_sync(store: IndexStore, library: Library, now_ns: int, *, force: bool =
     listing = library.list()
     known = store.files()
     scanned = int(store.get_meta(_SCANNED) or 0)
+    if known and store.get_meta(_CHUNKER) != _CHUNKER_VERSION:
+        force, known = True, {path: replace(record, hash="") for path, record in known.items()}
     suspects = tuple(file for file in listing.files if force or not _is_same(file, known.get(file.path), scanned))
     gone = tuple(sorted(known.keys() - {file.path for file in listing.files}))
     return SyncPlan(suspects, gone, listing.problems, now_ns, known)
@@ -123,6 +128,7 @@ def finish_scan(store: IndexStore, plan: SyncPlan, tally: SyncTally) -> None:
         store.put((), plan.removed)
         tally.removed += len(plan.removed)
     store.set_meta(_SCANNED, str(plan.scanned_ns))
+    store.set_meta(_CHUNKER, _CHUNKER_VERSION)
 
 
 def chunk_document(document: NoteDocument, corpus: Corpus) -> list[NewChunk]:
@@ -144,6 +150,7 @@ def chunk_document(document: NoteDocument, corpus: Corpus) -> list[NewChunk]:
                 count_words(piece.text) + count_words(context),
                 origin,
                 " ".join(character_pairs(piece.text)),
+                None if origin.is_foreign else standing_kind_of_chunk(piece.text),
             )
         )
     return chunks
@@ -198,6 +205,9 @@ def chunk_text(text: str, *, tokens: int, overlap: int) -> tuple[Chunk, ...]:
 def _windows(pieces: Sequence[_Piece], window: int, shared: int) -> Iterator[list[_Piece]]:
     """Yield windows of pieces. A window ends where its second half has the best boundary, not where it is full.
 
+    What the owner said in a conversation starts a window of its own, together with the answer: most questions are about
+    one such turn, and the end of the previous answer would only dilute it.
+
     Boundaries follow from the text around them, so a changed line moves few of them, and the windows after it stay the
     same.
     """
@@ -211,14 +221,23 @@ def _windows(pieces: Sequence[_Piece], window: int, shared: int) -> Iterator[lis
             end += 1
             if weight < window * _LEAST_SHARE:
                 least = end + 1
-        if end < len(pieces):
+        turn = _next_turn(pieces, start + 1, end)
+        if turn is not None:
+            end = turn
+        elif end < len(pieces):
             candidates = range(min(least, end), end + 1)
             end = min(candidates, key=lambda at: _boundary_rank(pieces, at))
         run += pieces[start:end]
         yield run
         if end < len(pieces):
-            run = _carried(run, min(shared, window - pieces[end].weight))
+            run = [] if turn is not None else _carried(run, min(shared, window - pieces[end].weight))
         start = end
+
+
+def _next_turn(pieces: Sequence[_Piece], first: int, last: int) -> int | None:
+    """Return the first position from `first` to `last` where the owner begins to speak."""
+    within = range(first, min(last + 1, len(pieces)))
+    return next((at for at in within if starts_owner_turn(pieces[at].text)), None)
 
 
 def _boundary_rank(pieces: Sequence[_Piece], at: int) -> tuple[int, int]:

@@ -63,7 +63,12 @@ def make_hits(
             parts = _parts(match, terms, score, by_words=by_words)
             candidates[path] = ScoredChunk(chunk, match, parts, near)
     return build_hits(
-        list(candidates.values()), rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.heaviest
+        list(candidates.values()),
+        rules.limits,
+        lambda lines: weigh_lines(lines, terms, stemmer),
+        terms.total,
+        # Here a chunk is a whole file, so several snippets of it could grow into one long hit.
+        most_snippets=1,
     )
 
 

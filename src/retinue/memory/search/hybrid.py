@@ -12,11 +12,14 @@ from retinue.memory.search.lexical import TermMatch, choose_lookup_words, match_
 from retinue.memory.search.query import MemoryQuery
 from retinue.memory.search.ranking import MemoryHit, ScoredChunk, ScoreParts, build_hits, sort_by_score
 from retinue.memory.search.rules import SearchRules, SearchWeights
+from retinue.memory.search.signals import Signals, measure_signals
 from retinue.memory.search.words import Stemmer
-from retinue.memory.store.protocol import IndexView, Similarity, Vector
+from retinue.memory.store.protocol import IndexView, Vector
 
 MAX_ROWS = 1_000
 MAX_CANDIDATES = 200
+MAX_STANDING = 24
+"""Instructions and preferences of the owner that are candidates of every search, whatever its words."""
 EXACT_BONUS = 0.25
 
 
@@ -45,7 +48,7 @@ def search_view(
     except TimeoutError:
         by_words, problem = [], "searching by words took too long"
     by_meaning = view.find_nearest(vector, _most(rules)) if vector is not None else []
-    ids = list(dict.fromkeys((*by_words, *by_meaning)))
+    ids = list(dict.fromkeys((*by_words, *by_meaning, *view.find_standing(MAX_STANDING))))
     similar = view.similarities(vector, ids) if vector is not None and ids else {}
     chunks = {chunk.id: chunk for chunk in view.chunks(ids)} if ids else {}
     matches = {
@@ -53,7 +56,11 @@ def search_view(
         for key in ids
         if (chunk := chunks.get(key)) and rules.admits(chunk.origin, chunk.source)
     }
-    parts = score_candidates(matches, similar, rules, {key: chunk.day for key, chunk in chunks.items()}, today)
+    words = relative_words(matches, hybrid=bool(similar))
+    signals = {key: measure_signals(chunks[key], words[key], similar.get(key)) for key in matches}
+    parts = score_candidates(
+        matches, signals, rules, {key: chunk.day for key, chunk in chunks.items()}, today, hybrid=bool(similar)
+    )
     candidates = sort_by_score(
         ScoredChunk(chunks[key], matches[key], parts[key], similar[key].lines if key in similar else ())
         for key in matches
@@ -61,38 +68,49 @@ def search_view(
     if rules.diversity is not None:
         candidates = _diversified(candidates, rules.diversity)
     return FoundHits(
-        build_hits(candidates, rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.heaviest), problem
+        build_hits(candidates, rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.total), problem
     )
+
+
+def relative_words(matches: Mapping[int, TermMatch], *, hybrid: bool) -> dict[int, float]:
+    """Return the BM25 scores relative to the best; in a hybrid search less if even the best match is bad."""
+    words = relative_to_best({key: match.bm25 for key, match in matches.items()})
+    if not hybrid:
+        return words
+    sure = word_confidence(max((match.share for match in matches.values()), default=0.0))
+    return {key: share * sure for key, share in words.items()}
 
 
 def score_candidates(
     matches: Mapping[int, TermMatch],
-    similar: Mapping[int, Similarity],
+    signals: Mapping[int, Signals],
     rules: SearchRules,
     days: Mapping[int, date | None],
     today: date,
+    *,
+    hybrid: bool,
 ) -> dict[int, ScoreParts]:
     """Score candidates. Each gets a text and a vector score, whichever search found it."""
-    text = relative_to_best({key: match.bm25 for key, match in matches.items()})
-    if similar:
-        sure = word_confidence(max((match.share for match in matches.values()), default=0.0))
-        text = {key: share * sure for key, share in text.items()}
-    vector = {key: scale_cosine(similar[key].best) if key in similar else 0.0 for key in matches}
+    weigh = rules.signals
+    text = {key: found.words for key, found in signals.items()}
+    vector = {key: scale_cosine(max(found.chunk, found.line)) if hybrid else 0.0 for key, found in signals.items()}
     most_exact = max((match.exact for match in matches.values()), default=0)
-    weights = rules.weights if similar else SearchWeights(0.0, 1.0)
+    weights = rules.weights if hybrid else SearchWeights(0.0, 1.0)
     if rules.fusion == "rrf":
-        lists = [_ordered(text), _ordered(vector)] if similar else [_ordered(text)]
+        lists = [_ordered(text), _ordered(vector)] if hybrid else [_ordered(text)]
         fused = reciprocal_ranks(*lists)
     else:
-        fused = {key: weights.vector * vector[key] + weights.text * text[key] for key in matches}
+        fused = {
+            key: weights.vector * vector[key] + weights.text * text[key] + weigh.bonus(signals[key]) for key in matches
+        }
     result = {}
     for key, match in matches.items():
         exact = match.exact / most_exact if most_exact else 0.0
         fade = age_decay(days.get(key), today, rules.half_life_days) if rules.half_life_days else 1.0
         # An exact match does not decay with age.
-        final = fused[key] * (1.0 if exact else fade) * (1 - EXACT_BONUS) + EXACT_BONUS * exact
-        final = final if most_exact else fused[key] * fade
-        result[key] = ScoreParts(vector[key], text[key], exact, fade, min(1.0, final))
+        final = fused.get(key, 0.0) * (1.0 if exact else fade) * (1 - EXACT_BONUS) + EXACT_BONUS * exact
+        final = final if most_exact else fused.get(key, 0.0) * fade
+        result[key] = ScoreParts(vector[key], text[key], exact, fade, min(1.0, final), signals[key])
     return result
 
 
@@ -137,7 +155,7 @@ def relative_to_best(scores: Mapping[int, float]) -> dict[int, float]:
 
 
 def scale_cosine(cosine: float) -> float:
-    """Map a cosine to a score between 0 and 1.
+    """Map a cosine to a score between 0.3 and 1.
 
     Embedders rarely give a question and its answer more than 0.6. Unscaled, a cosine would put most answers below any
     useful threshold.

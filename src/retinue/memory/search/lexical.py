@@ -22,6 +22,8 @@ _HIRAGANA = re.compile(r"[\u3040-\u309f]")
 _PAIR_WEIGHT, _PARTICLE_WEIGHT = 3.0, 0.5
 _EXACT_LINE = 20.0
 _MAX_PREFIX = 5
+_ASKING_WEIGHT = 0.2
+"""The part of its weight that a word keeps if it describes the request and not its subject."""
 
 
 class QueryTerms(Struct, frozen=True):
@@ -43,12 +45,13 @@ class QueryTerms(Struct, frozen=True):
 
 class TermMatch(Struct, frozen=True):
     """How a chunk matches a query: the stems and pairs found, their share of the query's weight, and the number of
-    exact phrases found."""
+    exact phrases found. `lines` are the weights of its lines."""
 
     bm25: float
     share: float
     found: frozenset[str]
     exact: int
+    lines: tuple[float, ...] = ()
 
 
 def weigh_terms(
@@ -56,8 +59,9 @@ def weigh_terms(
 ) -> QueryTerms:
     """Weigh terms by inverse document frequency; a word that is in most chunks still has a small weight."""
     count = max(1, totals.chunks)
+    asking = {stems[word] for word in query.asking}
     worth = {
-        stem: math.log(1 + (count - seen + 0.5) / (seen + 0.5))
+        stem: math.log(1 + (count - seen + 0.5) / (seen + 0.5)) * (_ASKING_WEIGHT if stem in asking else 1.0)
         for stem in dict.fromkeys(stems[word] for word in query.words)
         for seen in (min(count, frequencies.get(stem, 0)),)
     }
@@ -101,40 +105,54 @@ def exact_pattern(phrase: str) -> re.Pattern[str]:
 
 def match_chunk(chunk: StoredChunk, terms: QueryTerms, stemmer: Stemmer) -> TermMatch:
     """Match the terms of a query against a chunk and its context."""
-    words = [word for _, word in _likely_words(fold_text(f"{chunk.text}\n{chunk.context}"), terms.beginnings)]
-    known = stemmer.learn(words)
+    folded = fold_text(f"{chunk.text}\n{chunk.context}")
+    words = _likely_words(folded, terms.beginnings)
+    known = stemmer.learn([word for _, word in words])
     counts: dict[str, int] = {}
-    for word in words:
+    matched: list[tuple[int, str]] = []
+    for at, word in words:
         stem = known[word]
         if stem in terms.weights:
             counts[stem] = counts.get(stem, 0) + 1
+            matched.append((at, stem))
     for pair in character_pairs(chunk.text) if terms.pairs else ():
         if pair in terms.pairs:
             counts[pair] = counts.get(pair, 0) + 1
     hits = sum(1 for pattern in terms.exact if pattern.search(chunk.text))
     held = sum(terms.weights.get(item) or terms.pairs[item] for item in counts)
     return TermMatch(
-        _bm25(counts, chunk.words, terms), held / terms.total if terms.total else 0.0, frozenset(counts), hits
+        _bm25(counts, chunk.words, terms),
+        held / terms.total if terms.total else 0.0,
+        frozenset(counts),
+        hits,
+        tuple(_weigh(chunk.text.split("\n"), folded, matched, terms)),
     )
 
 
 def weigh_lines(lines: Sequence[str], terms: QueryTerms, stemmer: Stemmer) -> list[float]:
     """Return the weight of each line: the sum of the weights of the distinct terms on it."""
-    stems: list[set[str]] = [set() for _ in lines]
     # Folding keeps line feeds, so all lines are searched at once.
     folded = fold_text("\n".join(lines))
     words = _likely_words(folded, terms.beginnings)
     known = stemmer.learn([word for _, word in words])
-    ends = list(accumulate(len(line) + 1 for line in folded.split("\n")))
-    for at, word in words:
-        stems[bisect_right(ends, at)].add(known[word])
+    return _weigh(lines, folded, [(at, known[word]) for at, word in words], terms)
+
+
+def _weigh(lines: Sequence[str], folded: str, matched: Iterable[tuple[int, str]], terms: QueryTerms) -> list[float]:
+    """Return the weights of the first lines of a folded text, given the positions of stems in it."""
+    stems: list[set[str]] = [set() for _ in lines]
+    ends = list(accumulate(len(line) + 1 for line in folded.split("\n")[: len(lines)]))
+    for at, stem in matched:
+        line = bisect_right(ends, at)
+        if line < len(stems):
+            stems[line].add(stem)
     weights = []
-    for line, found in zip(lines, stems, strict=True):
+    for text, found in zip(lines, stems, strict=True):
         weight = sum(terms.weights.get(stem, 0.0) for stem in found)
         if terms.pairs:
-            weight += sum(terms.pairs.get(pair, 0.0) for pair in set(character_pairs(line)))
+            weight += sum(terms.pairs.get(pair, 0.0) for pair in set(character_pairs(text)))
         if terms.exact:
-            weight += _EXACT_LINE * sum(1 for pattern in terms.exact if pattern.search(line))
+            weight += _EXACT_LINE * sum(1 for pattern in terms.exact if pattern.search(text))
         weights.append(weight)
     return weights
 

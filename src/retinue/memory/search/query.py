@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from retinue.memory.search.words import STOP_WORDS, character_pairs, without_spaceless
+from retinue.memory.search.words import ASKING_WORDS, STOP_WORDS, character_pairs, without_spaceless
 
 T = TypeVar("T")
 
@@ -48,12 +48,16 @@ _SPOKEN_DATES = (
 
 
 class MemoryQuery(Struct, frozen=True):
-    """A parsed query. Words are in lower case; `exact` are phrases that must match exactly."""
+    """A parsed query. Words are in lower case; `exact` are phrases that must match exactly.
+
+    `asking` are those words that describe the request and not its subject: they count little.
+    """
 
     text: str
     words: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
+    asking: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -75,7 +79,19 @@ def parse_query(text: str) -> MemoryQuery:
     telling = [word for word in words if word not in STOP_WORDS and not _LETTER.fullmatch(word)]
     pairs = tuple(_distinct(character_pairs(text)))[:MAX_WORDS]
     kept = telling or ([] if pairs else words)
-    return MemoryQuery(text, tuple(kept[:MAX_WORDS]), tuple(_distinct(exact))[:MAX_EXACT], pairs)
+    asking = frozenset(kept) & ASKING_WORDS
+    asking = asking if len(asking) < len(kept) else frozenset()
+    return MemoryQuery(text, tuple(kept[:MAX_WORDS]), tuple(_distinct(exact))[:MAX_EXACT], pairs, asking)
+
+
+def focus_text(query: MemoryQuery) -> str:
+    """Return the text of a query without the words that describe the request.
+
+    An average of word vectors would otherwise be as much about listing and summarising as about the subject.
+    """
+    if not query.asking:
+        return query.text
+    return " ".join(word for word in query.text.split() if word.strip(".,;:!?()'\"").lower() not in query.asking)
 
 
 def find_identifiers(text: str) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
+from heapq import heappop, heappush
 from itertools import repeat
 
 from msgspec import Struct
@@ -12,25 +14,33 @@ from msgspec.structs import replace
 from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
+from retinue.memory.search.signals import NO_SIGNALS, Signals
+from retinue.memory.search.turns import owner_lines, standing_kind, starts_owner_turn, without_speaker
 from retinue.memory.store.protocol import Source, StoredChunk
 
 _MIN_CHARS = 120
-_TOGETHER = 1.5
-_NEXT_LINE = 0.25
-_MEANING = 2.0
+_MAX_SNIPPETS = 3
+"""The maximum number of snippets from one chunk."""
+# How much speaks for a line: the score of its chunk, the share of the query's words on it and on the line before, its
+# cosine, whether the owner said it, and whether it is a standing instruction. Fitted as the weights of signals.
+_CHUNK, _WORDS, _BEFORE, _MEANING, _OWNER, _INSTRUCTION = 14.0, 1.9, 0.65, 3.3, 2.7, 1.25
 
 WeighLines = Callable[[Sequence[str]], list[float]]
 """Returns the weight of each line for the query."""
 
 
 class ScoreParts(Struct, frozen=True):
-    """The components of a score, each between 0 and 1; `final` is the score itself."""
+    """The components of a score, each between 0 and 1; `final` is the score itself.
+
+    `signals` are what the built-in index computed vector, text and final from.
+    """
 
     vector: float
     text: float
     exact: float
     decay: float
     final: float
+    signals: Signals = NO_SIGNALS
 
 
 class ScoredChunk(Struct, frozen=True):
@@ -68,25 +78,31 @@ def sort_by_score(candidates: Iterable[ScoredChunk]) -> list[ScoredChunk]:
 
 
 def build_hits(
-    candidates: Sequence[ScoredChunk], limits: SearchLimits, weigh: WeighLines, heaviest: float
+    candidates: Sequence[ScoredChunk],
+    limits: SearchLimits,
+    weigh: WeighLines,
+    total: float,
+    most_snippets: int = _MAX_SNIPPETS,
 ) -> tuple[MemoryHit, ...]:
-    """Return the hits to show.
+    """Return the hits to show, best first.
 
-    Chunks overlap, so a line that is part of one hit is not shown again in the next. Lines adjacent to a hit extend
-    that hit instead of becoming another one.
+    If there is room for whole snippets of the best chunks, these are shown. Otherwise, the next hit is always the
+    snippet whose lines add most to what is shown already, and a chunk may have several. Chunks overlap, so a line that
+    is part of one hit adds nothing to another. Lines adjacent to a hit extend that hit instead of becoming another one.
     """
     shown = _Shown()
     left = limits.total_chars
     room_for_sessions = _places_for_sessions(candidates, limits.max_results)
-    for item in _without_copies(_worthy(candidates, limits.min_score)):
-        if len(shown.hits) >= limits.max_results and not shown.borders(item.chunk):
-            continue
+    is_tight = limits.total_chars < limits.max_results * limits.snippet_chars
+    worthy = _without_copies(_worthy(candidates, limits.min_score))
+    waiting = _Waiting(worthy, weigh, total, most_snippets) if is_tight else _InOrder(worthy, weigh, total)
+    while left >= _MIN_CHARS or not shown.hits:
         room = min(limits.snippet_chars, left)
-        lines = shown.unseen(item.chunk.path, _lines(item, room, weigh, heaviest))
-        if not lines:
-            continue
-        snippet = cut_snippet(lines, room)
-        if not snippet.text.strip() or shown.repeats(item.chunk, snippet):
+        found = waiting.take_best(shown, room, only_adjacent=len(shown.hits) >= limits.max_results)
+        if found is None:
+            break
+        item, snippet = found
+        if shown.repeats(item.chunk, snippet):
             continue
         if shown.joins(item, snippet):
             pass
@@ -96,9 +112,65 @@ def build_hits(
         else:
             continue
         left -= len(snippet.text)
-        if left < _MIN_CHARS:
-            break
-    return tuple(shown.hits)
+    return tuple(sorted(shown.hits, key=lambda hit: -hit.score))
+
+
+class _InOrder:
+    """Candidates that are not shown yet, each taken once, in the order of their scores."""
+
+    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float) -> None:
+        self._left = iter(list(candidates))
+        self._weigh = weigh
+        self._total = total
+
+    def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
+        """Return the snippet of the next candidate that has lines to show."""
+        for item in self._left:
+            if only_adjacent and not shown.borders(item.chunk):
+                continue
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            if lines and (snippet := cut_snippet(lines, room)).text.strip():
+                return item, snippet
+        return None
+
+
+class _Waiting:
+    """Candidates that are not shown yet. What a candidate adds only shrinks, so most are never computed again."""
+
+    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float, most_snippets: int) -> None:
+        self._weigh = weigh
+        self._total = total
+        self._most_snippets = most_snippets
+        self._tries: dict[int, int] = {}
+        # A candidate cannot add more than the bound; the place keeps the order of equal ones.
+        self._heap = [(-math.inf, place, item) for place, item in enumerate(candidates)]
+
+    def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
+        """Return the snippet that adds most, and its candidate, which may have another one later."""
+        passed: list[tuple[float, int, ScoredChunk]] = []
+        best: tuple[float, int, ScoredChunk, Snippet] | None = None
+        while self._heap and (best is None or self._heap[0][:2] < best[:2]):
+            _, place, item = heappop(self._heap)
+            if only_adjacent and not shown.borders(item.chunk):
+                continue
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            snippet = cut_snippet(lines, room) if lines else None
+            if snippet is None or not snippet.text.strip():
+                continue
+            if best is not None and (-snippet.value, place) > best[:2]:
+                passed.append((-snippet.value, place, item))
+                continue
+            if best is not None:
+                passed.append(best[:3])
+            best = (-snippet.value, place, item, snippet)
+        for entry in passed:
+            heappush(self._heap, entry)
+        if best is None:
+            return None
+        self._tries[best[1]] = self._tries.get(best[1], 0) + 1
+        if self._tries[best[1]] < self._most_snippets:
+            heappush(self._heap, best[:3])
+        return best[2], best[3]
 
 
 class _Shown:
@@ -211,26 +283,37 @@ def _worthy(candidates: Sequence[ScoredChunk], min_score: float) -> list[ScoredC
     ]
 
 
-def _lines(item: ScoredChunk, room: int, weigh: WeighLines, heaviest: float) -> list[ScoredLine]:
-    """Return the lines of a chunk with their weights; a line longer than `room` is split.
+def value_lines(item: ScoredChunk, room: int, weigh: WeighLines, total: float) -> list[ScoredLine]:
+    """Return the lines of a chunk with their values; a line longer than `room` is split.
 
-    Several terms on one line weigh more than the same terms on several lines, and a part of the weight is passed to the
-    next line, which often contains the answer. A line close in meaning weighs like one with the most specific term.
+    A value grows exponentially with what speaks for a line, so that values of lines can be added: roughly, they are
+    proportional to the probability that the line answers the query.
     """
-    lines: list[ScoredLine] = []
     texts = item.chunk.text.split("\n")
-    own = [weight**_TOGETHER for weight in weigh(texts)]
-    weights = [weight + _NEXT_LINE * before for weight, before in zip(own, [0.0, *own], strict=False)]
-    if len(item.near) == len(texts):
-        worth = _MEANING * heaviest**_TOGETHER
-        weights = [weight + worth * max(0.0, near) ** 2 for weight, near in zip(weights, item.near, strict=True)]
-    for number, (text, weight) in enumerate(zip(texts, weights, strict=True), start=item.chunk.start_line):
+    match = item.match.lines if len(item.match.lines) == len(texts) else weigh(texts)
+    shares = [min(1.0, weight / total) if total else 0.0 for weight in match]
+    near = item.near if len(item.near) == len(texts) else [0.0] * len(texts)
+    # Text of others cannot raise itself by sounding like the owner.
+    owner = [False] * len(texts) if item.chunk.origin.is_foreign else owner_lines(texts)
+    lines: list[ScoredLine] = []
+    for at, text in enumerate(texts):
+        number = item.chunk.start_line + at
+        before = shares[at - 1] if at else 0.0
+        rest = _CHUNK * item.parts.final + _BEFORE * before + _MEANING * max(0.0, near[at]) + _OWNER * owner[at]
+        if owner[at] and starts_owner_turn(text) and standing_kind(without_speaker(text)) == "instruction":
+            rest += _INSTRUCTION
         if len(text) <= room:
-            lines.append(ScoredLine(number, text, weight))
-        else:
-            parts = split_long_line(text)
-            lines += map(ScoredLine, repeat(number), parts, weigh(parts), [False, *repeat(True, len(parts) - 1)])
+            lines.append(ScoredLine(number, text, _value(text, rest + _WORDS * shares[at])))
+            continue
+        parts = split_long_line(text)
+        held = [min(1.0, weight / total) if total else 0.0 for weight in weigh(parts)]
+        values = [_value(part, rest + _WORDS * share) for part, share in zip(parts, held, strict=True)]
+        lines += map(ScoredLine, repeat(number), parts, values, [False, *repeat(True, len(parts) - 1)])
     return lines
+
+
+def _value(text: str, exponent: float) -> float:
+    return math.exp(exponent) if text.strip() else 0.0
 
 
 _SEGMENT = 160
@@ -246,11 +329,12 @@ class ScoredLine(Struct, frozen=True):
 
 
 class Snippet(Struct, frozen=True):
-    """A text and its exact lines."""
+    """A text, its exact lines, and the sum of their values."""
 
     text: str
     start_line: int
     end_line: int
+    value: float = 0.0
 
 
 def split_long_line(text: str) -> list[str]:
@@ -284,7 +368,8 @@ def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
     text = "".join(
         line.text if at == 0 or line.continues else f"\n{line.text}" for at, line in enumerate(lines[first : last + 1])
     )
-    return Snippet(text[:room], lines[first].number, lines[last].number)
+    value = sum(line.weight for line in lines[first : last + 1])
+    return Snippet(text[:room], lines[first].number, lines[last].number, value)
 
 
 def _heaviest(lines: Sequence[ScoredLine], room: int) -> tuple[int, int]:

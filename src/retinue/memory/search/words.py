@@ -137,3 +137,14 @@ STOP_WORDS: frozenset[str] = frozenset(
     " ".join((_ENGLISH, _GERMAN, _FRENCH, _SPANISH, _ITALIAN, _PORTUGUESE, _DUTCH)).split()
 ) - frozenset({"more", "son", "hat", "fur", "die", "among", "war", "bin", "pour", "plus", "men", "pan", "tot", "ten"})
 """Stop words of the most common languages, without those that are nouns in another of these languages."""
+
+
+_ASKING = """
+across aspect aspects ask asked asking bring brought chat chats comprehensive conversation conversations detail
+detailed details different discuss discussed discussing discussion discussions exactly explain explained far give
+given help item items kind list mention mentioned mentioning mentions order overview provide provided question
+questions recommend recommended recommendation said say session sessions suggest suggested summarise summarised
+summarize summarized summary talk talked talking thing things throughout type various walk way ways
+"""
+ASKING_WORDS: frozenset[str] = frozenset(_ASKING.split())
+"""Words with which a question describes what to do with the answer, rather than what it is about."""

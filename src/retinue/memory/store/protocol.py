@@ -57,7 +57,10 @@ class FileRecord(Struct, frozen=True):
 
 
 class NewChunk(Struct, frozen=True):
-    """A chunk to store. `hash` identifies the embedded text; `pairs` are its character pairs."""
+    """A chunk to store. `hash` identifies the embedded text; `pairs` are its character pairs.
+
+    `standing` is set if the owner gives an instruction or states a preference in it.
+    """
 
     start_line: int
     end_line: int
@@ -67,6 +70,7 @@ class NewChunk(Struct, frozen=True):
     words: int
     origin: Label
     pairs: str = ""
+    standing: Literal["instruction", "preference"] | None = None
 
 
 class StoredChunk(Struct, frozen=True):
@@ -140,6 +144,10 @@ class IndexView(Protocol):
 
     def find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
         """Return the chunks that contain any of the character pairs."""
+        ...
+
+    def find_standing(self, limit: int) -> list[int]:
+        """Return the chunks with instructions and preferences of the owner, the newest first."""
         ...
 
     def find_nearest(self, vector: Vector, limit: int) -> list[int]:

@@ -16,6 +16,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
 SCHEMA_VERSION = 1
+"""Tables that are only added keep the version, because another version would embed all notes again."""
 BUSY_SECONDS = 30.0
 _FILE_MODE = 0o600
 
@@ -98,6 +99,14 @@ CREATE TRIGGER pairs_removed AFTER DELETE ON chunk_pairs BEGIN
 END;
 """.replace("TOKENIZER", TOKENIZER)
 
+ADDED_TABLES = """
+-- Chunks in which the owner gives a standing instruction or states a preference.
+CREATE TABLE IF NOT EXISTS standing_chunks (chunk INTEGER PRIMARY KEY, kind TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS standing_removed AFTER DELETE ON chunks BEGIN
+    DELETE FROM standing_chunks WHERE chunk = old.id;
+END;
+"""
+
 
 _REBUILD = "Run `retinue memory index --force` to rebuild it"
 _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
@@ -166,7 +175,7 @@ def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> Non
     database of another program, which must not be deleted.
     """
     with translated_errors(path):
-        if _read_version(connection) == SCHEMA_VERSION:
+        if _read_version(connection) == SCHEMA_VERSION and _has_added_tables(connection):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -184,10 +193,16 @@ def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> Non
                 raise IndexDamaged(
                     f"The memory index {path} has version {version} instead of {SCHEMA_VERSION}. {_REBUILD}."
                 )
+            for statement in _statements(ADDED_TABLES):
+                connection.execute(statement)
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+
+def _has_added_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'standing_chunks'").fetchone() is not None
 
 
 def _read_version(connection: sqlite3.Connection) -> int:

@@ -365,6 +365,8 @@ def _insert(
             base.execute("INSERT INTO chunk_vectors VALUES (?, ?)", (added.lastrowid, known))
         else:
             base.execute("INSERT INTO unembedded VALUES (?, ?)", (added.lastrowid, chunk.hash))
+        if chunk.standing:
+            base.execute("INSERT INTO standing_chunks VALUES (?, ?)", (added.lastrowid, chunk.standing))
         if chunk.pairs:
             base.execute("INSERT INTO chunk_pairs VALUES (?, ?)", (added.lastrowid, chunk.pairs))
 

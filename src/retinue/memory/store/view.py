@@ -86,6 +86,10 @@ class SqliteView:
     def find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
         return self._match("pairs_fts", pairs, limit)
 
+    def find_standing(self, limit: int) -> list[int]:
+        rows = self._base.execute("SELECT chunk FROM standing_chunks ORDER BY chunk DESC LIMIT ?", (limit,))
+        return [row[0] for row in rows]
+
     def find_nearest(self, vector: Vector, limit: int) -> list[int]:
         if self._dims != len(vector):
             return []
