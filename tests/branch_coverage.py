@@ -48,6 +48,7 @@ TESTS = (
     "tests/storage/",
     "tests/toolkit/test_paths.py",
     "tests/security/test_addresses.py",
+    "tests/security/test_http1.py",
     "tests/security/test_network.py",
     "tests/dispatch/test_inbox.py",
     "tests/sessions/test_recovery.py",

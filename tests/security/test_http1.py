@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.security.checked_transport import CheckedPool, PooledResponse, Waits
-from retinue.security.http1 import MAX_HEAD_BYTES, MAX_WAITING_BYTES, BadResponse, ResponseParser
+from retinue.security.checked_transport import MAX_IDLE_CONNECTIONS, CheckedPool, PooledResponse, Waits
+from retinue.security.http1 import MAX_HEAD_BYTES, MAX_WAITING_BYTES, BadResponse, NoResponse, ResponseParser
 from retinue.security.network import OPERATOR, NetworkFailed
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -196,6 +196,41 @@ async def test_a_connection_that_the_server_closed_or_that_was_not_read_to_the_e
         (await post(pool, url)).close()
         assert await read(await post(pool, url)) == b"hello"
         assert peer.connections == 2
+
+
+@pytest.mark.anyio
+async def test_a_kept_connection_that_ends_instead_of_answering_is_replaced_and_a_new_one_is_not() -> None:
+    async def answer_and_hang_up_at_the_next(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answer_once(reader, writer)
+        await read_request(reader)
+
+    async with serving(answer_and_hang_up_at_the_next) as (peer, pool, url):
+        assert [await read(await post(pool, url)) for _ in range(3)] == [b"hello"] * 3
+        assert peer.connections == 3
+
+    async with serving(lambda reader, _: read_request(reader)) as (peer, pool, url):
+        with pytest.raises(NoResponse):
+            await post(pool, url)
+        assert peer.connections == 1
+
+
+@pytest.mark.anyio
+async def test_a_pool_keeps_a_bounded_number_of_connections() -> None:
+    ended = 0
+
+    async def answer_and_count_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        await answer_once(reader, writer)
+        await reader.read()
+        ended += 1
+
+    async with serving(answer_and_count_the_end) as (peer, pool, url):
+        responses = [await post(pool, url) for _ in range(MAX_IDLE_CONNECTIONS + 2)]
+        assert [await read(response) for response in responses] == [b"hello"] * len(responses)
+        responses[-1].close()
+        while ended < 2:
+            await asyncio.sleep(0.01)
+        assert (peer.connections, ended) == (MAX_IDLE_CONNECTIONS + 2, 2)
 
 
 @pytest.mark.anyio

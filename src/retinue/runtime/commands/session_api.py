@@ -43,8 +43,8 @@ from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.permissions import SkillCommandText, change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
-from retinue.runtime.turns.run_record import count_suspicions
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
+from retinue.runtime.turns.suspicions import count_suspicions
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.session import person_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -16,12 +15,12 @@ from retinue.context.engine import ContextEngine, History
 from retinue.core.envelope import Source
 from retinue.core.events import ApprovalGiven, Emit, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, StopReason, ToolCall, ToolResult, UserMessage, text_of
+from retinue.core.messages import AssistantMessage, Message, StopReason, ToolCall, ToolResult, UserMessage
+from retinue.runtime.turns.suspicions import record_suspicions
 from retinue.sessions.entries import (
     BESIDE,
     DECIDED,
     MERGED,
-    SUSPECTED,
     CallStarted,
     EntryId,
     MessageAdded,
@@ -35,9 +34,6 @@ from retinue.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
-_SCANNED_CHARS = 20_000
-_OUR_MARKERS = "forged-marker"
-"""The rule that finds the markers around untrusted text; others were replaced before."""
 _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
 """Stop reasons with which a model finished its answer; such a turn was complete."""
 
@@ -162,33 +158,6 @@ def recording_decisions(emit: Emit, transcript: Transcript) -> Emit:
     return show
 
 
-def note_suspicions(transcript: Transcript, message: Message) -> None:
-    """Record and log that foreign text looks like prompt injection; the beginning of a long one is searched."""
-    match message:
-        case ToolResult(tool=source, content=content, label=label) if label.is_foreign:
-            text = text_of(content)
-        case UserMessage(text=text, label=label) if label.is_foreign:
-            source = "message"
-        case _:
-            return
-    from retinue.security.injection import find_injection_patterns
-
-    rules = [rule for rule in find_injection_patterns(text[:_SCANNED_CHARS]) if rule != _OUR_MARKERS]
-    if rules:
-        log.warning("%s contains text that looks like prompt injection: %s", source, ", ".join(rules))
-        transcript.append(Noted(SUSPECTED, {"source": source, "rules": rules}))
-
-
-def count_suspicions(transcript: Transcript) -> dict[str, int]:
-    """Return how often each source of a conversation contained suspicious text."""
-    sources = (
-        entry.body.data.get("source")
-        for entry in transcript.tree.path
-        if isinstance(entry.body, Noted) and entry.body.kind == SUSPECTED
-    )
-    return dict(Counter(str(source) for source in sources))
-
-
 class TranscriptLedger(Struct, frozen=True):
     """Writes the messages of one run to its session's transcript."""
 
@@ -204,7 +173,7 @@ class TranscriptLedger(Struct, frozen=True):
         self.transcript.append(MessageAdded(message, run, self.source))
         if run != self.run:  # After the message: without it, the message must not count as part of this turn.
             self.transcript.append(Noted(MERGED, {"runs": [run], "into": self.run}))
-        note_suspicions(self.transcript, message)
+        record_suspicions(self.transcript, message)
         await self.feed.update(self.transcript)
 
     async def started(self, call: ToolCall) -> None:
