@@ -63,6 +63,22 @@ def test_explain_shows_the_parts_of_the_score(home: Path) -> None:
     assert "exact 1.00" in run("explain", "XK-4471-QQ").stdout
 
 
+def test_standing_instructions_and_preferences_are_listed_with_their_lines(home: Path) -> None:
+    assert data("standing", "list") == []
+    note(
+        home,
+        "memory/chat.md",
+        "# Chat\n\nUser: Always answer in metric units.\nAssistant: Always say please.\nUser: I prefer trains.\n",
+    )
+    assert data("standing", "list") == [
+        {"kind": "instruction", "text": "Always answer in metric units.", "path": "memory/chat.md", "line": 3},
+        {"kind": "preference", "text": "I prefer trains.", "path": "memory/chat.md", "line": 5},
+    ]
+    note(home, "memory/chat.md", "# Chat\n\nUser: Always answer in metric units.\n")
+    assert "memory/chat.md#L3" in run("standing", "list").stdout
+    assert len(data("standing", "list")) == 1
+
+
 def test_status_and_index_tell_what_there_is(home: Path) -> None:
     note(home, "memory/a.md", "The harbour is closed.")
     before = data("status")

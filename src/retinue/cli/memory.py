@@ -199,6 +199,32 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
         invocation.note(f"More lines follow: --from {data['nextFrom']}")
 
 
+@memory.group("standing")
+def standing() -> None:
+    """Instructions and preferences that apply to every answer."""
+
+
+@standing.command("list")
+@_AGENT
+@pass_invocation
+def list_facts(invocation: Invocation, agent: str | None) -> None:
+    """List the instructions and preferences in the notes."""
+
+    async def collect(_room: AgentWorkspace, opened: AnyMemory) -> list[dict[str, Any]]:
+        from msgspec.structs import asdict
+
+        from retinue.memory.index import MemoryIndex
+
+        index = opened if isinstance(opened, MemoryIndex) else opened.builtin
+        with _Bar(invocation) as bar:
+            await index.sync(progress=bar.show)
+        return [asdict(fact) for fact in await index.standing()]
+
+    facts = _with_memory(invocation, agent, collect)
+    rows = [(fact["kind"], f"{fact['path']}#L{fact['line']}", fact["text"]) for fact in facts]
+    invocation.show(facts, lambda: table(rows) if rows else "No standing instructions or preferences.")
+
+
 def _with_memory(
     invocation: Invocation, agent: str | None, work: Callable[[AgentWorkspace, AnyMemory], Awaitable[T]]
 ) -> T:

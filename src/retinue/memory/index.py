@@ -31,6 +31,7 @@ from retinue.memory.search.query import MemoryQuery, focus_text, parse_query
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.search.words import Stemmer
+from retinue.memory.standing import StandingFact, list_standing
 from retinue.memory.store.protocol import IndexDamaged, IndexIdentity, IndexStore, IndexTotals, Vector
 
 log = logging.getLogger(__name__)
@@ -290,6 +291,15 @@ class MemoryIndex:
             self._problems,
             fallback,
         )
+
+    async def standing(self) -> list[StandingFact]:
+        """Return the standing instructions and preferences of the owner in the notes."""
+
+        def collect() -> list[StandingFact]:
+            with self.store.reading() as view:
+                return list_standing(view)
+
+        return await anyio.to_thread.run_sync(collect)
 
     async def aclose(self) -> None:
         for embedder in self._embedders:
