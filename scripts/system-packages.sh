@@ -12,6 +12,8 @@ need dash dash
 need chromium chromium
 need faketime faketime
 need ip iproute2
+need zsh zsh
+need fish fish
 
 [ -z "$missing" ] && exit 0
 as_root=""
