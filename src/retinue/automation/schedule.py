@@ -7,6 +7,7 @@ slots after it.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import assert_never
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -150,7 +151,9 @@ def _latest_cron(cron: Cron, now: datetime) -> datetime | None:
     return latest
 
 
+@lru_cache(maxsize=256)
 def _next_cron(cron: Cron, after: datetime) -> datetime | None:
+    """Return the first slot after `after`; the start and the end of a run ask for the same slots several times."""
     from cronsim import CronSim, CronSimError
 
     local = after.astimezone(find_zone(cron.zone))
