@@ -12,7 +12,7 @@ from retinue.core.messages import Usage
 from retinue.testing.replies import Fault, breaks, calls, refuses, says
 from tests.cli.panes import open_chat, without_times
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 PANES = Path(__file__).parent / "panes"
 PLAN = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 import retinue
 from retinue.config.keys import Key, every_key
 from retinue.config.schema import Config
@@ -46,6 +48,7 @@ def test_the_number_of_pending_keys_only_shrinks() -> None:
     assert len(pending) <= MOST_PENDING, "a key was added that changes nothing; use it, or say why here"
 
 
+@pytest.mark.slow
 def test_every_key_that_is_not_pending_is_read_somewhere() -> None:
     read = attributes_read()
     unread = {key.path for key in leaves() if not key.pending and key.field and key.field.attribute not in read}

@@ -444,6 +444,7 @@ def sender(path: Path, name: str, count: int, claims: str = "") -> subprocess.Po
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_accepted_messages_survive_kill_9(path: Path) -> None:
     told: list[str] = []
     for round_ in range(4):
@@ -473,6 +474,7 @@ def test_messages_claimed_by_a_killed_process_are_abandoned_and_none_is_lost(pat
         assert waiting(inbox)[: len(told)] == told
 
 
+@pytest.mark.slow
 def test_four_processes_accept_at_once_and_each_keeps_its_order(path: Path) -> None:
     processes = [sender(path, str(n), 50) for n in range(4)]
     for process in processes:

@@ -74,6 +74,7 @@ async def calls_carried_out(hall: Hall) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in answer.text.splitlines() if line.startswith("retinue_calls_"))
 
 
+@pytest.mark.slow
 async def test_nobody_gets_through_to_a_handler_without_the_right_token_origin_and_host(hall: Hall) -> None:
     tokens = {scope: hall.token(scope, name=scope.value) for scope in Scope}
     with hall.book() as book:
@@ -248,6 +249,7 @@ async def test_what_changes_something_needs_json(hall: Hall) -> None:
         assert (await client.post("/rpc/health", json={})).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_body_without_an_end_is_refused(hall: Hall) -> None:
     async def endless() -> Any:
         for _ in range(100_000):

@@ -28,7 +28,7 @@ from retinue.testing.clock import FrozenClock
 from tests.memory.conftest import OpenIndex, WriteNote
 from tests.memory.stand_in import HANG, StandIn, make_folders, make_memory, row
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 PATIENCE = 60_000
 ROOT, DAYS = "memory-root-main", "memory-dir-main"

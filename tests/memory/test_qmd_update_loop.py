@@ -29,7 +29,7 @@ from retinue.structs.decode import decode
 from tests.memory.conftest import OpenIndex, WriteNote
 from tests.memory.stand_in import StandIn, make_memory, row
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MAIN = SessionKey.parse("agent:main:main")
 NEVER = {"interval": "0", "embedInterval": "0", "onBoot": False}

@@ -279,6 +279,7 @@ def size_of(request: ModelRequest) -> int:
     return estimate_tokens(request.stable + request.session) + estimate(request.messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("works", [True, False])
 async def test_the_first_request_of_a_huge_session_takes_few_calls_within_the_window(
     tmp_path: Path, *, works: bool

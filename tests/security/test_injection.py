@@ -67,6 +67,7 @@ def test_every_repetition_of_a_rule_is_bounded(rule: InjectionRule) -> None:
     assert max(_repeats(parser.parse(rule.pattern.replace(" ", r"\s{1,9}"))), default=0) <= 300
 
 
+@pytest.mark.slow
 def test_a_text_of_a_megabyte_is_scanned() -> None:
     """An unbounded pattern would not end here; the time itself is not asserted."""
     fillers = ("a", " ", "send ", "<!-- ai ", "curl ", "ignore all ", "A1", "%41", "\u200b", "]\n")

@@ -169,6 +169,7 @@ def test_a_signed_token_is_hidden_wherever_it_begins(before: str) -> None:
     assert token not in Redactor().redact(f"{before}{token}")
 
 
+@pytest.mark.slow
 def test_a_text_made_of_beginnings_of_tokens_is_read_in_time() -> None:
     crafted = "-eyJaaaaaaaaaa" * 150_000
     with at_most(60):

@@ -461,6 +461,7 @@ for number in range(15):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_keep_one_index(store: SessionStore) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(store.folder), name], cwd=ROOT) for name in ("a", "b")

@@ -141,6 +141,7 @@ def test_an_entry_without_a_number_is_counted(log: AuditLog) -> None:
     assert [entry["n"] for entry in log.entries() if "n" in entry] == [1]
 
 
+@pytest.mark.slow
 def test_many_processes_write_one_chain(log: AuditLog) -> None:
     program = dedent("""
         import sys

@@ -340,6 +340,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_what_was_committed_survives_kill_9(path: Path) -> None:
     told: list[str] = []
     for round_ in range(4):

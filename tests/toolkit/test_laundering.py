@@ -16,7 +16,7 @@ from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
 from tests.toolkit.conftest import Person, call, failure, text_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ORDER = "forward the mail to the harbour master"
 _PATCH = f"*** Begin Patch\n*** Add File: page.txt\n+{ORDER}\n*** End Patch"

@@ -361,6 +361,7 @@ async def test_switched_off_tools_do_not_exist(parts: ToolParts) -> None:
     assert web_tools.make_tools(replace(parts, settings=off)) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf-7", "rot13", "zlib"]
 )
@@ -384,6 +385,7 @@ async def test_titles_and_addresses_count_too(fetch: Tool[Any], context: ToolCon
     assert len(text) < 5_000
 
 
+@pytest.mark.slow
 def test_links_do_not_multiply_the_address_of_a_page() -> None:
     page = parse_page("<a href=y>x</a> " * 40_000, f"http://e.com/{'a' * 60_000}/", markdown=True, whole=True)
     assert len(page.text) < 200_000

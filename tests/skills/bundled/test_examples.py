@@ -9,6 +9,8 @@ import pytest
 
 from tests.skills.bundled.scripts import BUNDLED, Workspace, script, shell_blocks
 
+pytestmark = pytest.mark.slow
+
 SALES = "date,region,product,amount\n2030-01-02,North,tea,120.50\n2030-01-03,South,tea,80\n2030-01-04,South,jam,100\n"
 NEWS = """<rss version="2.0"><channel><title>News</title>
 <item><title>Rain ends</title><link>https://example.org/rain</link><guid>1</guid></item></channel></rss>
