@@ -60,6 +60,7 @@ COMMANDS = {
     "sandbox": ("retinue.cli.tools:sandbox", "Explain, list and prune sandboxes."),
     "approvals": ("retinue.cli.security:approvals", "Approve or deny what agents request; list and edit allow rules."),
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
+    "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
 }
 """Every command with its target and its summary.

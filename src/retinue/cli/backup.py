@@ -1,0 +1,175 @@
+"""`retinue backup`: make, list, verify, restore and prune backups of a home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from retinue.storage.backup.repository import Repository
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+@click.group(cls=Group)
+def backup() -> None:
+    pass
+
+
+def _which_repository(command: F) -> F:
+    return click.option(
+        "--repository",
+        "folder",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Folder with the backups (default: next to the home, with `-backups` added to its name).",
+    )(command)
+
+
+def _open(invocation: Invocation, folder: Path | None) -> Repository:
+    from retinue.storage.backup.repository import Repository
+
+    home = invocation.home.path
+    return Repository((folder.expanduser() if folder else home.with_name(f"{home.name}-backups")).absolute())
+
+
+@backup.command()
+@_which_repository
+@pass_invocation
+def create(invocation: Invocation, folder: Path | None) -> None:
+    """Back up the home; a running gateway need not be stopped.
+
+    Only what changed since the last backup is stored. Locks, logs, sandboxes, downloaded models and the memory index,
+    which is built again, are left out.
+    """
+    from datetime import UTC, datetime
+
+    from retinue.storage.backup.create import create_backup
+
+    repository = _open(invocation, folder)
+    with repository.locked(exclusive=True):
+        done = create_backup(invocation.home.path, repository, datetime.now(UTC))
+    data = {
+        "id": done.id,
+        "repository": str(repository.path),
+        "files": len(done.manifest.files),
+        "bytes": done.manifest.size,
+        "newObjects": done.new_objects,
+        "newBytes": done.new_bytes,
+        "leftOut": [{"path": each.path, "why": each.why} for each in done.manifest.left_out],
+    }
+    invocation.show(
+        data,
+        f"Backup {done.id}: {data['files']} files, {data['bytes']} bytes, {done.new_bytes} of them new, "
+        f"in {repository.path}.",
+    )
+
+
+@backup.command("list")
+@_which_repository
+@pass_invocation
+def list_backups(invocation: Invocation, folder: Path | None) -> None:
+    """List the backups, the oldest first."""
+    from retinue.core.errors import StorageError
+
+    repository = _open(invocation, folder)
+    rows: list[dict[str, Any]] = []
+    for name in repository.ids():
+        try:
+            manifest = repository.manifest(name)
+        except StorageError as error:
+            rows.append({"id": name, "problem": str(error)})
+            continue
+        rows.append(
+            {
+                "id": name,
+                "createdAt": manifest.created_at.isoformat(),
+                "home": manifest.home,
+                "files": len(manifest.files),
+                "bytes": manifest.size,
+            }
+        )
+    invocation.show(
+        {"repository": str(repository.path), "backups": rows},
+        lambda: (
+            table([(row["id"], row.get("problem") or f"{row['files']} files  {row['bytes']} bytes") for row in rows])
+            or f"There are no backups in {repository.path}. Make one with `retinue backup create`."
+        ),
+    )
+
+
+@backup.command()
+@click.argument("name", metavar="[ID]", required=False)
+@_which_repository
+@pass_invocation
+def verify(invocation: Invocation, name: str | None, folder: Path | None) -> int:
+    """Read everything in one backup, or in all of them, and compare it with its hashes.
+
+    The exit code is 1 if something is damaged or missing.
+    """
+    repository = _open(invocation, folder)
+    with repository.locked(exclusive=False):
+        names = (repository.resolve(name),) if name else repository.ids()
+        faults = repository.verify(names)
+    data = {
+        "checked": list(names),
+        "faults": [{"id": each.snapshot, "path": each.path, "problem": each.problem} for each in faults],
+    }
+    lines = [f"{each.snapshot}  {each.path}: {each.problem}" for each in faults]
+    invocation.show(data, "\n".join(lines) or f"No faults in {len(names)} backups.")
+    return 1 if faults else 0
+
+
+@backup.command()
+@click.argument("name", metavar="ID")
+@click.option("--to", "target", metavar="DIR", type=click.Path(path_type=Path), help="A new folder for the home.")
+@click.option("--in-place", is_flag=True, help="Replace the home; the old one is moved aside. Stop the gateway first.")
+@_which_repository
+@pass_invocation
+def restore(invocation: Invocation, name: str, target: Path | None, in_place: bool, folder: Path | None) -> None:
+    """Restore a backup; ID is an id, the beginning of one, or `latest`.
+
+    The files are checked while they are written, and the home appears complete or not at all.
+    """
+    from retinue.core.errors import UsageError
+    from retinue.storage.backup.restore import restore_in_place, restore_new
+
+    if in_place == (target is not None):
+        raise UsageError("Use either --to DIR for a new home, or --in-place to replace the home.")
+    repository = _open(invocation, folder)
+    with repository.locked(exclusive=False):
+        chosen = repository.resolve(name)
+        if target is not None:
+            done = restore_new(repository, chosen, target.expanduser().absolute())
+        else:
+            done = restore_in_place(repository, chosen, invocation.home.path)
+    aside = f" The old home is now {done.moved_aside}." if done.moved_aside else ""
+    invocation.show(
+        {
+            "id": chosen,
+            "home": str(done.home),
+            "files": done.files,
+            "movedAside": str(done.moved_aside) if done.moved_aside else None,
+        },
+        f"Restored {done.files} files to {done.home}.{aside} `retinue doctor --home {done.home}` checks it.",
+    )
+
+
+@backup.command()
+@click.option("--keep", metavar="N", type=click.IntRange(min=1), default=7, help="Backups to keep (default: 7).")
+@_which_repository
+@pass_invocation
+def prune(invocation: Invocation, keep: int, folder: Path | None) -> None:
+    """Remove all but the newest backups, and content that no backup uses."""
+    repository = _open(invocation, folder)
+    with repository.locked(exclusive=True):
+        removed, freed = repository.prune(keep)
+    invocation.show(
+        {"removed": list(removed), "freedBytes": freed}, f"Removed {len(removed)} backups and freed {freed} bytes."
+    )

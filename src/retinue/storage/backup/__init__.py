@@ -1,0 +1,1 @@
+"""Backups of a home: incremental snapshots in a content-addressed repository."""

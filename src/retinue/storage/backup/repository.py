@@ -1,0 +1,262 @@
+"""The repository of backups: objects named by the SHA-256 of their content, and one manifest for each backup.
+
+```
+<repository>/
+  objects/<aa>/<sha256>     content of files, stored once
+  snapshots/<id>.json       two lines: a header with the hash of the second, and the manifest
+  repository.lock           held exclusively by create and prune, shared by verify and restore
+```
+
+A manifest is renamed into place after all its objects are on disk, so a backup exists completely or not at all. What a
+killed process leaves behind are temporary files and unused objects; `prune` removes both.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.errors import StorageError, UsageError
+from retinue.storage.files.descriptors import (
+    CREATE,
+    PRIVATE_FILE,
+    TEMPORARY_PREFIX,
+    make_private_dir,
+    write_all,
+    write_atomic,
+)
+from retinue.storage.files.errors import explained
+
+FORMAT, FORMAT_VERSION = "retinue-backup", 1
+CHUNK_BYTES = 1024 * 1024
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_OBJECT = re.compile(r"[0-9a-f]{64}")
+
+
+class BackupFailed(StorageError):
+    """A backup cannot be made, read or restored."""
+
+
+class BackupEntry(Struct, frozen=True, omit_defaults=True):
+    """A file, folder or symbolic link of a home; `stamp` tells whether the file changed since."""
+
+    path: str
+    kind: Literal["file", "folder", "link"]
+    mode: int = 0
+    size: int = 0
+    modified_ns: int = 0
+    sha256: str = ""
+    target: str = ""
+    stamp: tuple[int, ...] = ()
+
+
+class LeftOut(Struct, frozen=True):
+    """A path that is not part of a backup, and the reason."""
+
+    path: str
+    why: str
+
+
+class BackupManifest(Struct, frozen=True):
+    """The content of a backup."""
+
+    created_at: datetime
+    home: str
+    entries: tuple[BackupEntry, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def files(self) -> tuple[BackupEntry, ...]:
+        return tuple(entry for entry in self.entries if entry.kind == "file")
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+
+class _ManifestHeader(Struct, frozen=True):
+    format: str
+    version: int
+    sha256: str
+
+
+class BackupFault(Struct, frozen=True):
+    """A fault that a verification found."""
+
+    snapshot: str
+    path: str
+    problem: str
+
+
+class Repository:
+    """A folder with backups."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._objects = path / "objects"
+        self._snapshots = path / "snapshots"
+
+    @contextmanager
+    def locked(self, *, exclusive: bool) -> Iterator[None]:
+        """Hold the lock of the repository; raise `BackupFailed` if another command uses it."""
+        if exclusive:
+            make_private_dir(self._objects)
+            make_private_dir(self._snapshots)
+        elif not self._snapshots.is_dir():
+            raise UsageError(f"There are no backups in {self.path}. Make one with `retinue backup create`.")
+        with explained("repository.lock", self.path):
+            descriptor = os.open(self.path / "repository.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BackupFailed(
+                    f"Another command uses the backups in {self.path}. Try again when it ends."
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def object_path(self, digest: str) -> Path:
+        return self._objects / digest[:2] / digest
+
+    def has_object(self, digest: str, size: int) -> bool:
+        """Return whether an object is stored with its full size; only `verify` reads the content."""
+        try:
+            return self.object_path(digest).stat().st_size == size
+        except OSError:
+            return False
+
+    def add_object(self, chunks: Iterator[bytes]) -> tuple[str, int, bool]:
+        """Store content; return its hash, its size, and whether it is new."""
+        with explained("objects", self.path):
+            temporary = self._objects / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
+            descriptor = os.open(temporary, CREATE, PRIVATE_FILE)
+            try:
+                hasher, size = hashlib.sha256(), 0
+                try:
+                    for chunk in chunks:
+                        hasher.update(chunk)
+                        size += len(chunk)
+                        write_all(descriptor, chunk)
+                finally:
+                    os.close(descriptor)
+                digest = hasher.hexdigest()
+                is_new = not self.has_object(digest, size)
+                if is_new:
+                    make_private_dir(self.object_path(digest).parent)
+                    temporary.rename(self.object_path(digest))
+                return digest, size, is_new
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def read_object(self, digest: str) -> Iterator[bytes]:
+        """Yield the content of an object; raise `BackupFailed` at the end if it is not what its name says."""
+        hasher = hashlib.sha256()
+        try:
+            with self.object_path(digest).open("rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    hasher.update(chunk)
+                    yield chunk
+        except FileNotFoundError as error:
+            raise BackupFailed(f"The object {digest} is missing.") from error
+        if hasher.hexdigest() != digest:
+            raise BackupFailed(f"The object {digest} is damaged. Delete {self.object_path(digest)} and back up again.")
+
+    def commit(self, manifest: BackupManifest) -> str:
+        """Write a manifest after everything it refers to is on disk; return the id of the backup."""
+        body = msgspec.json.encode(manifest)
+        digest = hashlib.sha256(body).hexdigest()
+        name = f"{manifest.created_at:%Y%m%dT%H%M%SZ}-{digest[:8]}"
+        header = msgspec.json.encode(_ManifestHeader(FORMAT, FORMAT_VERSION, digest))
+        os.sync()  # one call instead of one for each object: tens of thousands of small files are common
+        write_atomic(self._snapshots / f"{name}.json", header + b"\n" + body + b"\n")
+        return name
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of all backups, the oldest first."""
+        if not self._snapshots.is_dir():
+            return ()
+        return tuple(sorted(path.stem for path in self._snapshots.glob("*.json") if _ID.fullmatch(path.stem)))
+
+    def resolve(self, name: str) -> str:
+        """Return the id for `latest`, an id or the beginning of one."""
+        ids = self.ids()
+        found = ids[-1:] if name == "latest" else tuple(each for each in ids if each.startswith(name))
+        if len(found) == 1:
+            return found[0]
+        problem = f"There is no backup '{name}'" if not found else f"'{name}' matches {len(found)} backups"
+        raise UsageError(f"{problem} in {self.path}. `retinue backup list` shows their ids.")
+
+    def manifest(self, name: str) -> BackupManifest:
+        """Return the manifest of a backup; raise `BackupFailed` if it is damaged or newer than this program."""
+        path = self._snapshots / f"{name}.json"
+        with explained(path.name, path.parent):
+            first, _, body = path.read_bytes().partition(b"\n")
+        body = body.removesuffix(b"\n")
+        try:
+            header = msgspec.json.decode(first, type=_ManifestHeader)
+            if header.version > FORMAT_VERSION:
+                raise BackupFailed(f"The backup {name} was made by a newer version of Retinue. Update, then try again.")
+            if header.sha256 != hashlib.sha256(body).hexdigest():
+                raise BackupFailed(f"The manifest of the backup {name} is damaged. Use another backup.")
+            return msgspec.json.decode(body, type=BackupManifest)
+        except msgspec.MsgspecError as error:
+            raise BackupFailed(f"The manifest of the backup {name} is damaged. Use another backup.") from error
+
+    def verify(self, names: tuple[str, ...]) -> tuple[BackupFault, ...]:
+        """Read every object of the backups once, and return all faults."""
+        faults: list[BackupFault] = []
+        verdicts: dict[str, str] = {}
+        for name in names:
+            try:
+                manifest = self.manifest(name)
+            except StorageError as error:
+                faults.append(BackupFault(name, "", str(error)))
+                continue
+            for entry in manifest.files:
+                if entry.sha256 not in verdicts:
+                    verdicts[entry.sha256] = self._check_object(entry.sha256)
+                if verdicts[entry.sha256]:
+                    faults.append(BackupFault(name, entry.path, verdicts[entry.sha256]))
+        return tuple(faults)
+
+    def _check_object(self, digest: str) -> str:
+        try:
+            for _ in self.read_object(digest):
+                pass
+        except (StorageError, OSError) as error:
+            return str(error)
+        return ""
+
+    def prune(self, keep: int) -> tuple[tuple[str, ...], int]:
+        """Remove all but the newest backups, and unused objects; return the removed ids and the freed bytes.
+
+        Nothing is removed if a manifest that stays cannot be read, because its objects are then unknown.
+        """
+        ids = self.ids()
+        removed, kept = ids[: max(0, len(ids) - keep)], ids[max(0, len(ids) - keep) :]
+        used = {entry.sha256 for name in kept for entry in self.manifest(name).files}
+        with explained("snapshots", self.path):
+            for name in removed:
+                (self._snapshots / f"{name}.json").unlink()
+            return removed, self._remove_unused(used)
+
+    def _remove_unused(self, used: set[str]) -> int:
+        freed = 0
+        for path in [*self._objects.glob("??/*"), *self._objects.glob(f"{TEMPORARY_PREFIX}*.tmp")]:
+            if path.name not in used and (_OBJECT.fullmatch(path.name) or path.name.startswith(TEMPORARY_PREFIX)):
+                freed += path.stat().st_size
+                path.unlink()
+        return freed
