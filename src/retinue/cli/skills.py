@@ -11,6 +11,7 @@ import click
 from msgspec.structs import asdict
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.skills_review import COMMANDS
 from retinue.cli.terminal import format_value, label
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def _which(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+for _command in COMMANDS:
+    skills.add_command(_command)
 
 
 @skills.command("list")

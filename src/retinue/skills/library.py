@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import SkillError
 from retinue.core.extension import SkillRoot
+from retinue.skills.integrity.guard import SkillGuard
 from retinue.skills.requirements import Eligibility, EligibilityContext, check_skill
 from retinue.skills.search import Scan, SkillFile, SkillSource, search_source
 from retinue.skills.settings import SkillsLimits, SkillsLoadSettings, SkillsSettings
@@ -48,12 +50,14 @@ def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillS
         else (
             SkillSource(SkillTier.WORKSPACE, own / "skills", within=own),
             SkillSource(SkillTier.PROJECT, own / ".agents" / "skills", within=own),
+            SkillSource(SkillTier.PROJECT, own / ".pi" / "skills", within=own),
         )
     )
     return (
         *(SkillSource(SkillTier.EXPLICIT, _skill_folder(path), named=True) for path in places.explicit),
         *workspace,
         SkillSource(SkillTier.PERSONAL, places.user_home / ".agents" / "skills"),
+        SkillSource(SkillTier.PERSONAL, places.user_home / ".pi" / "agent" / "skills"),
         SkillSource(SkillTier.MANAGED, places.managed),
         *(SkillSource(SkillTier.PLUGIN, root.path, named=True) for root in places.plugins),
         SkillSource(SkillTier.BUNDLED, places.bundled),
@@ -164,7 +168,10 @@ class SkillLibrary:
         watch: bool = True,
         settle_ms: int = 0,
         now_ns: Callable[[], int] = time.time_ns,
+        guard: SkillGuard | None = None,
     ) -> None:
+        self._guard = guard
+        self._guarded: list[tuple[str, Stamp]] = []
         self._sources = tuple(sources)
         self._limits = limits
         self._allowed_targets = tuple(allowed_targets)
@@ -182,7 +189,9 @@ class SkillLibrary:
             return self._last
         if self._found is not None:
             changed = [now for path, stamp in self._stamps if (now := stamp_path(path)) != stamp]
-            if not changed or any(map(self._is_settling, changed)):
+            settled = not changed or any(map(self._is_settling, changed))
+            # A changed file of a reviewed skill counts at once: until it is accepted, the skill is off.
+            if settled and all(stamp_path(path, follow=False) == stamp for path, stamp in self._guarded):
                 return self._found
         self._last = self._look()
         return self._last
@@ -213,7 +222,12 @@ class SkillLibrary:
         self._parsed = {key: value for key, value in parsed.items() if not is_fresh(key[2], began, ended)}
         self._stamps = list(scan.stamps.items())
         # Something may still change without a new stamp: then the next load has to search again.
-        fresh = any(is_fresh(stamp, began, ended) for stamp in scan.stamps.values())
+        guarded: dict[str, Stamp] = {}
+        if self._guard is not None:
+            reviewed, guarded = self._guard.check(found.skills)
+            found = replace(found, skills=reviewed)
+            self._guarded = list(guarded.items())
+        fresh = any(is_fresh(stamp, began, ended) for stamp in (*scan.stamps.values(), *guarded.values()))
         self._found = None if fresh else found
         return found
 
@@ -223,7 +237,12 @@ def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary
     allowed = expand_paths(settings.load.allow_symlink_targets, places)
     load = settings.load
     return SkillLibrary(
-        list_sources(places, load), settings.limits, allowed, watch=load.watch, settle_ms=load.watch_debounce_ms
+        list_sources(places, load),
+        settings.limits,
+        allowed,
+        watch=load.watch,
+        settle_ms=load.watch_debounce_ms,
+        guard=SkillGuard(places.managed.parent, review_all=settings.review == "all"),
     )
 
 

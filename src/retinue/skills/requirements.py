@@ -84,7 +84,9 @@ def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
 
 
 def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
-    """Yield the reasons why a setting disables the skill."""
+    """Yield the reasons why a setting or its unreviewed content disables the skill."""
+    if skill.held:
+        yield skill.held
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
     if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from retinue.security.secrets import SecretValue
 from retinue.settings import Settings, key
@@ -53,6 +53,10 @@ class SkillEntry(Settings):
 class SkillsSettings(Settings):
     """Which skills the agents may use, and their sources."""
 
+    review: Literal["foreign", "all"] = key("foreign")
+    """Which new or changed skills are off until the owner accepts them: `foreign` means those of a project, a registry,
+    a Git repository or an archive, and every skill that was accepted before; `all` also means new skills in the
+    workspace, in `~/.agents/skills` and in the home."""
     allow_bundled: list[str] | None = key(None)
     """The bundled skills that may be used. Default: all of them."""
     load: SkillsLoadSettings = key(SkillsLoadSettings)

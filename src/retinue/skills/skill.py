@@ -293,6 +293,8 @@ class Skill(Struct, frozen=True):
     primary_env: str | None = None
     skill_key: str | None = None
     install: tuple[InstallSpec, ...] = ()
+    held: str = ""
+    """Why its content may not be used until the owner accepts it; empty if it may."""
 
     @property
     def key(self) -> str:

@@ -59,6 +59,7 @@ STATE_FOLDERS = frozenset(
         "plugins",
         "presence",
         "sandboxes",
+        "skill-versions",
         "skills",
     }
 )

@@ -1,0 +1,346 @@
+"""Skills whose content the owner reviews: acceptance, changes, versions, unsafe archives, killed processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.cli.main import run
+from retinue.core.clock import SystemClock
+from retinue.core.errors import SkillError
+from retinue.skills.integrity.contents import SkillContent, digest_of, hash_files, read_folder
+from retinue.skills.integrity.guard import SkillGuard
+from retinue.skills.integrity.lock import SkillOrigin, read_lock
+from retinue.skills.integrity.store import STAGING, SkillStore
+from retinue.skills.integrity.unpack import unzip
+from retinue.skills.library import SkillLibrary
+from retinue.skills.search import SkillSource
+from retinue.skills.settings import SkillsLimits
+from retinue.skills.skill import SkillTier
+from tests.skills.builders import write_skill
+from tests.workspaces import begin_workspace
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
+    begin_workspace(tmp_path / "home/workspace")
+    (tmp_path / "home/retinue.json").write_text('{"skills": {"allowBundled": []}}')
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    def ask(*arguments: str, code: int = 0) -> Any:
+        assert run(["skills", *arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return ask
+
+
+def files(text: str = "one", **more: str) -> dict[str, SkillContent]:
+    head = f"---\nname: demo\ndescription: Does a thing.\n---\n\n{text}\n"
+    return {"SKILL.md": SkillContent(head.encode())} | {
+        name: SkillContent(body.encode()) for name, body in more.items()
+    }
+
+
+def pack(names: dict[str, bytes], *, mode: int = stat.S_IFREG | 0o644) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, body in names.items():
+            entry = zipfile.ZipInfo("placeholder")
+            entry.filename = entry.orig_filename = name
+            entry.external_attr = mode << 16
+            archive.writestr(entry, body)
+    return data.getvalue()
+
+
+def digest_in(folder: Path) -> str:
+    return digest_of(hash_files(read_folder(folder)))
+
+
+def test_an_installed_skill_is_off_until_it_is_accepted(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "source/demo")
+    installed = ask("install", str(tmp_path / "source/demo"))
+    assert not installed["accepted"]
+    assert "not accepted yet" in ask("info", "demo")["reasons"][0]
+    shown = ask("diff", "demo")
+    assert "+name: demo" in shown["diff"]
+    assert ask("accept", "demo", "--digest", shown["digest"])["accepted"]
+    assert ask("info", "demo")["eligible"]
+    assert ask("verify") == [{"name": "demo", "ok": True, "reason": ""}]
+
+
+def test_content_that_changed_after_the_review_is_not_accepted(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "demo")
+    ask("install", str(tmp_path / "demo"))
+    reviewed = ask("diff", "demo")["digest"]
+    (home / "workspace/skills/demo/run.py").write_text("print(1)\n")
+    assert "changed while it was reviewed" in ask("accept", "demo", "--digest", reviewed, code=1)["error"]["message"]
+    assert not ask("info", "demo")["eligible"]
+
+
+def test_a_project_skill_is_off_until_it_is_accepted_and_again_after_a_change(home: Path, ask: Ask) -> None:
+    file = write_skill(home / "workspace/.agents/skills/demo")
+    assert not ask("info", "demo")["eligible"]
+    ask("accept", "demo")
+    assert ask("info", "demo")["eligible"]
+    file.write_text(file.read_text() + "more\n")
+    assert "changed since" in ask("info", "demo")["reasons"][0]
+    assert "+more" in ask("diff", "demo")["diff"]
+
+
+def test_new_skills_of_the_owner_need_no_review_unless_configured(home: Path, ask: Ask) -> None:
+    write_skill(home / "workspace/skills/demo")
+    assert ask("info", "demo")["eligible"]
+    (home / "retinue.json").write_text('{"skills": {"allowBundled": [], "review": "all"}}')
+    assert not ask("info", "demo")["eligible"]
+
+
+def test_a_damaged_lock_accepts_nothing(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "demo")
+    ask("install", str(tmp_path / "demo"), "--yes")
+    (home / "skills.lock").write_text("{")
+    assert "cannot be read" in ask("info", "demo")["reasons"][0]
+
+
+def test_rollback_is_exact(home: Path, ask: Ask, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    write_skill(folder)
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    ask("install", str(folder), "--yes")
+    place = home / "workspace/skills/demo"
+    first = read_folder(place)
+    (folder / "data.bin").unlink()
+    (folder / "added.txt").write_text("x")
+    ask("install", str(folder), "--yes")
+    second = read_folder(place)
+    assert second != first
+    ask("rollback", "demo")
+    assert read_folder(place) == first
+    ask("rollback", "demo")
+    assert read_folder(place) == second, "a rollback can be undone"
+    (place / "added.txt").write_text("damaged")
+    ask("rollback", "demo", "--to", digest_of(hash_files(second)))
+    assert read_folder(place) == second
+
+
+def test_a_pinned_skill_refuses_updates(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "demo")
+    ask("install", str(tmp_path / "demo"), "--yes")
+    ask("pin", "demo", "--reason", "tested")
+    before = digest_in(home / "workspace/skills/demo")
+    message = ask("install", str(tmp_path / "demo"), "--yes", code=1)["error"]["message"]
+    assert "pinned (tested)" in message
+    assert digest_in(home / "workspace/skills/demo") == before
+    ask("unpin", "demo")
+    assert ask("install", str(tmp_path / "demo"), "--yes")["accepted"]
+
+
+def test_removing_keeps_the_versions(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "demo")
+    digest = ask("install", str(tmp_path / "demo"), "--yes", "--global")["digest"]
+    ask("remove", "demo")
+    assert not (home / "skills/demo").exists()
+    assert digest_in(home / "skill-versions" / digest) == digest
+
+
+def test_executables_only_on_consent(home: Path, ask: Ask, tmp_path: Path) -> None:
+    write_skill(tmp_path / "demo")
+    tool = tmp_path / "demo/run.sh"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    ask("install", str(tmp_path / "demo"), "--yes")
+    assert not os.access(home / "workspace/skills/demo/run.sh", os.X_OK)
+    ask("install", str(tmp_path / "demo"), "--yes", "--executables")
+    assert os.access(home / "workspace/skills/demo/run.sh", os.X_OK)
+
+
+def test_install_from_a_zip_and_from_git(home: Path, ask: Ask, tmp_path: Path) -> None:
+    archive = tmp_path / "demo.zip"
+    archive.write_bytes(pack({"demo/SKILL.md": files()["SKILL.md"].data, "demo/a.txt": b"a"}))
+    assert ask("install", str(archive), "--as", "zipped")["source"] == "zip"
+    assert (home / "workspace/skills/zipped/a.txt").read_text() == "a"
+    repository = tmp_path / "repo"
+    write_skill(repository / "tools/demo")
+    for arguments in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", *arguments], cwd=repository, check=True)
+    shown = ask("install", f"file://{repository}", "--path", "tools/demo", "--as", "cloned")
+    assert (shown["source"], len(shown["version"])) == ("git", 40)
+    assert (home / "workspace/skills/cloned/SKILL.md").is_file()
+
+
+def test_a_changed_byte_is_noticed_at_the_next_load(tmp_path: Path) -> None:
+    store = SkillStore(tmp_path, SystemClock())
+    place = tmp_path / "skills/demo"
+    store.install(place, files(note="text"), SkillOrigin(), accept=True)
+    library = SkillLibrary(
+        [SkillSource(SkillTier.MANAGED, tmp_path / "skills")],
+        SkillsLimits(),
+        settle_ms=10_000,
+        guard=SkillGuard(tmp_path),
+    )
+    assert library.load().skills[0].held == ""
+    (place / "note").write_text("tExt")
+    assert "changed since" in library.load().skills[0].held
+    (place / "note").write_text("text")
+    assert library.load().skills[0].held == ""
+
+
+def test_a_link_in_a_reviewed_skill_keeps_it_off(tmp_path: Path) -> None:
+    store = SkillStore(tmp_path, SystemClock())
+    store.install(tmp_path / "skills/demo", files(), SkillOrigin(), accept=True)
+    (tmp_path / "skills/demo/link").symlink_to("/etc/passwd")
+    library = SkillLibrary(
+        [SkillSource(SkillTier.MANAGED, tmp_path / "skills")], SkillsLimits(), guard=SkillGuard(tmp_path)
+    )
+    assert "not a regular file" in library.load().skills[0].held
+
+
+HOSTILE_STARTS = (
+    "../",
+    "/",
+    "..\\",
+    "C:\\",
+    "C:/",
+    "\\\\host\\",
+    "./",
+    "//",
+    "a/../../",
+    "a/./../",
+    "~/",
+    "a//",
+    "a\\..\\",
+    ".. /",
+    "..%2f/../",
+    "\u202e../",
+    "a/\x00../",
+    "...//../",
+    " ../",
+    "aux/",
+)
+HOSTILE_ENDS = (
+    "SKILL.md",
+    "etc/passwd",
+    ".ssh/authorized_keys",
+    "x",
+    "x/..",
+    "x/.",
+    "x/",
+    ".",
+    "..",
+    "con",
+    "nul.txt",
+    "x:stream",
+    "a\nb",
+    "x.",
+    "x ",
+)
+
+
+def generate_hostile_names() -> list[str]:
+    middles = [f"{'d/' * depth}{'../' * (depth + up)}" for depth, up in product(range(10), range(1, 11))]
+    return [f"{start}{middle}{end}" for start, middle, end in product(HOSTILE_STARTS, middles, HOSTILE_ENDS)]
+
+
+def _is_refused(archive: bytes) -> bool:
+    try:
+        unzip(archive)
+    except SkillError:
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_no_archive_writes_outside(tmp_path: Path) -> None:
+    """Every generated name leads out of the folder, or is not portable; no archive with one is unpacked."""
+    names = generate_hostile_names()
+    assert len(set(names)) >= 29_000
+    store = SkillStore(tmp_path / "home", SystemClock())
+    unpacked = [name for name in names if not _is_refused(pack({"SKILL.md": b"x", name: b"hostile"}))]
+    assert unpacked == []
+    with pytest.raises(SkillError):
+        store.install(
+            tmp_path / "home/skills/demo", files() | {"../out": SkillContent(b"")}, SkillOrigin(), accept=True
+        )
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_links_bombs_and_equal_names_are_refused() -> None:
+    with pytest.raises(SkillError, match="a link or a device"):
+        unzip(pack({"SKILL.md": b"/etc/passwd"}, mode=stat.S_IFLNK | 0o777))
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("SKILL.md", b"\0" * 10_000_001)
+    with pytest.raises(SkillError, match="larger than"):
+        unzip(bomb.getvalue())
+    with pytest.raises(SkillError, match="the same file"):
+        unzip(pack({"SKILL.md": b"", "skill.md": b""}))
+    with pytest.raises(SkillError, match="a file and a folder"):
+        unzip(pack({"a": b"", "a/b": b""}))
+    with pytest.raises(SkillError, match="cannot be read"):
+        unzip(b"PK\x03\x04 cut")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from retinue.core.clock import SystemClock
+from retinue.skills.integrity.lock import SkillOrigin
+from retinue.skills.integrity.store import SkillStore
+from tests.skills.test_integrity import files
+left = int(sys.argv[2])
+def reached(step):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+home = Path(sys.argv[1])
+new = files("two", **{f"f{n}": "y" * 100 for n in range(6)})
+SkillStore(home, SystemClock(), reached).install(home / "skills/demo", new, SkillOrigin(version="2"), accept=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_installation_leaves_one_whole_version(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    store = SkillStore(tmp_path, SystemClock())
+    place = tmp_path / "skills/demo"
+    update = chance.random() < 0.7
+    old = files("one", gone="x")
+    if update:
+        store.install(place, old, SkillOrigin(version="1"), accept=True)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(1 + seed % 12)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    new = files("two", **{f"f{n}": "y" * 100 for n in range(6)})
+    assert not place.exists() if not update and not place.exists() else read_folder(place) in (old, new)
+    library = SkillLibrary(
+        [SkillSource(SkillTier.MANAGED, tmp_path / "skills")], SkillsLimits(), guard=SkillGuard(tmp_path)
+    )
+    assert all(skill.held == "" for skill in library.load().skills)
+    store.install(place, new, SkillOrigin(version="2"), accept=True)
+    assert read_folder(place) == new
+    assert not list((tmp_path / "skills").glob(f"{STAGING}*"))
+    assert read_lock(tmp_path).skills["skills/demo"].next == ""
