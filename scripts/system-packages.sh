@@ -14,6 +14,7 @@ need faketime faketime
 need ip iproute2
 need zsh zsh
 need fish fish
+need zbarimg zbar-tools
 
 [ -z "$missing" ] && exit 0
 as_root=""
