@@ -56,6 +56,7 @@ def test_the_time_zone_of_a_job_can_be_changed_alone() -> None:
         ({"thinking": "very"}, "not one of: off"),
         ({"session": "agent:other:main"}, "belongs to another agent"),
         ({"wakeMode": "next-heartbeat"}, "session main"),
+        ({"session": "main", "lightContext": True}, "session isolated"),
         ({"deliver": "webhook"}, "needs a URL"),
         ({"message": "x" * 30_000}, "longer than 20,000"),
         ({"mesage": "x"}, "mesage: is not known"),

@@ -110,6 +110,7 @@ def test_the_model_prompt_is_pinned_by_hash_and_length_without_its_text(
     assert retinue("config", "set", "agents.defaults.model", "openai/gpt-5.5").code == 0
     absent = retinue("prompt", "sync-codex-model", "--json").data
     assert (absent["catalog"], absent["changed"]) == (None, False)
+    assert (len(absent["sha256"]), absent["chars"] > 10_000) == (64, True)  # the pin that comes with Retinue
     text = "You are a coding agent with words of your own."
     catalog = tmp_path / "codex" / "models_cache.json"
     catalog.parent.mkdir()
@@ -120,6 +121,15 @@ def test_the_model_prompt_is_pinned_by_hash_and_length_without_its_text(
     assert not any(text in path.read_text("utf-8", "replace") for path in home.rglob("*") if path.is_file())
     layer = retinue("prompt", "layers", "--json").data["layers"][0]
     assert found["sha256"] in layer["text"]
+    messages = {
+        "instructions_template": "You: {{ personality }}",
+        "instructions_variables": {"personality_default": "calm"},
+    }
+    catalog.write_text(
+        json.dumps({"models": [{"slug": "gpt-5.5", "base_instructions": None, "model_messages": messages}]})
+    )
+    newer = retinue("prompt", "sync-codex-model", "--json").data
+    assert (newer["sha256"], newer["chars"]) == (hashlib.sha256(b"You: calm").hexdigest(), len("You: calm"))
     unknown = retinue("prompt", "sync-codex-model", "--model", "gpt-9")
     assert unknown.code != 0
     assert "Models with instructions: gpt-5.5" in unknown.err

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from msgspec.structs import replace
+
+from retinue.automation.job_fields import JobFields, draft_job
+from retinue.automation.job_runner import compose_message
+from retinue.automation.jobs import JobRun
 from retinue.context.prompt.build import SectionRecord
 from retinue.core.envelope import Inbound, Source
-from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.core.events import TurnStatus
+from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.runtime.turns.plan import Planner
+from retinue.testing.clock import START
+from retinue.testing.replies import says
 from tests.prompt.scenarios import SCENARIOS
 from tests.runtime.conftest import staged
 
@@ -51,3 +60,18 @@ async def test_a_wake_up_is_prompted_as_committed(
     committed = SCENARIOS[scenario]
     sent = (*plan.prompt.system.records, *plan.prompt.turn.records)
     assert outline(sent) == outline((*committed.prompt.records, *committed.turn_block.records))
+
+
+async def test_a_light_run_of_a_job_is_sent_neither_workspace_files_nor_skills(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("ok"), says("ok")) as stage, stage.open() as runtime:
+        runtime.agent(DEFAULT_AGENT)
+        (stage.workspace / "USER.md").write_text("Ada likes tea.\n")
+        sent = []
+        for light in (False, True):
+            fields = JobFields(message="Write the tide table.", every="2h", light_context=light)
+            job = replace(draft_job(fields, DEFAULT_AGENT, START, "UTC"), id="tides")
+            run = JobRun("tides", RunId(f"run-{light}"), START, "schedule", START)
+            assert (await runtime.say(compose_message(job, run))).status is TurnStatus.OK
+            sent.append(json.dumps(stage.server.model_requests[-1].json))
+    assert [("Ada likes tea" in text, "<available_skills>" in text) for text in sent] == [(True, True), (False, False)]
+    assert all("Write the tide table." in text for text in sent)

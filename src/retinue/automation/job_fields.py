@@ -50,6 +50,8 @@ class JobFields(Declared, rename="camel"):
     model: str | None = None
     thinking: str | None = None
     timeout_seconds: int | None = declare(None, gt=0, le=86_400)
+    light_context: bool | None = None
+    """a prompt without workspace files and skills; only for isolated"""
     delete_after_run: bool | None = None
     wake_mode: WakeMode | None = None
     """next-heartbeat: no separate turn; only for main"""
@@ -89,6 +91,9 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
     wake_mode = fields.wake_mode or job.wake_mode
     if wake_mode == "next-heartbeat" and target != "main":
         raise UsageError("wakeMode next-heartbeat requires the session main.")
+    light_context = job.light_context if fields.light_context is None else fields.light_context
+    if light_context and target != "isolated":
+        raise UsageError("lightContext requires the session isolated: other sessions keep one prompt for all turns.")
     message = fields.message or job.message
     if len(message) > MAX_MESSAGE_CHARS:
         raise UsageError(
@@ -104,6 +109,7 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
         model=fields.model or job.model,
         thinking=fields.thinking or job.thinking,
         timeout_seconds=fields.timeout_seconds or job.timeout_seconds,
+        light_context=light_context,
         delete_after_run=job.delete_after_run if fields.delete_after_run is None else fields.delete_after_run,
         wake_mode=wake_mode,
     )

@@ -172,4 +172,5 @@ def compose_message(job: Job, run: JobRun) -> Inbound:
         source=Source.CRON,
         model=job.model,
         thinking=ReasoningEffort(job.thinking) if job.thinking else None,
+        light_context=job.light_context,
     )

@@ -91,6 +91,8 @@ class Job(Struct, frozen=True, rename="camel"):
     model: str | None = None
     thinking: str | None = None
     timeout_seconds: int | None = None
+    light_context: bool = False
+    """Whether the prompt of its runs has neither workspace files nor skills; for isolated sessions."""
     enabled: bool = True
     delete_after_run: bool = False
     wake_mode: WakeMode = "now"

@@ -47,6 +47,11 @@ _FIELDS = (
         type=click.Choice(["now", "next-heartbeat"]),
         help="For session main: run a turn at once, or wait for the next heartbeat.",
     ),
+    click.option(
+        "--light-context/--full-context",
+        default=None,
+        help="For session isolated: a prompt without workspace files and skills.",
+    ),
     click.option("--delete-after-run/--keep-after-run", default=None, help="Delete the job after it ran."),
 )
 

@@ -118,6 +118,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """Whether its sender waits for an answer to this message alone: it joins no other turn, and no cap drops it."""
     answer_format: AnswerFormat | None = None
     """The format of the answer; None for text."""
+    light_context: bool = False
+    """Whether the prompt of its turn has neither workspace files nor skills."""
 
     @property
     def chat(self) -> tuple[str, str, str, str, str | None] | None:

@@ -137,7 +137,7 @@ def render_codex(prompt: SystemPrompt, block: TurnBlock, skills: str, turn: Code
         CodexLayer("permissions", "developer", "codex", "thread", describe_permissions(turn)),
         CodexLayer("developer_instructions", "developer", "retinue", "thread", instructions, _names(developer)),
         CodexLayer("collaboration_mode", "developer", "retinue", "turn", mode_text, _names(mode)),
-        CodexLayer("project_doc", "user", "codex", "thread", _refer_to(files.get(PROJECT_DOC))),
+        CodexLayer("project_doc", "user", "codex", "thread", _refer_to(files.get(PROJECT_DOC), turn)),
         CodexLayer("environment", "user", "codex", "turn", "[Codex adds the directory, the shell and the date]"),
         CodexLayer("turn_input", "user", "retinue", "turn", text, _names(given)),
     )
@@ -206,7 +206,9 @@ def describe_permissions(turn: CodexTurn) -> str:
     return f"## Permissions\n{sandbox[turn.sandbox]} {approval[turn.approval]}"
 
 
-def _refer_to(record: SectionRecord | None) -> str:
+def _refer_to(record: SectionRecord | None, turn: CodexTurn) -> str:
+    if turn.kind is TurnKind.CRON_LIGHT:  # Codex reads it although Retinue's prompt of such a turn has no files
+        return f"[Codex reads {PROJECT_DOC} in the working directory, if there is one]"
     if record is None or record.file is None:
         return ""
     return f"[Codex reads {PROJECT_DOC} in the working directory: {record.file.raw} characters]"
@@ -247,8 +249,10 @@ def _names(parts: Iterable[SectionRecord | _Text]) -> tuple[str, ...]:
     return tuple(part.name for part in parts)
 
 
-PINNED_MODEL = ModelPrompt("gpt-5.5")
-"""The model whose instructions are pinned unless a home has its own pin."""
+PINNED_MODEL = ModelPrompt(
+    "gpt-5.5", sha256="2351631dfc5644dc5a45eaaca4139475bd02810ee6cb792d058b551559b3242e", chars=21_459
+)
+"""The model whose instructions are pinned unless a home has its own pin; these are the ones of Codex 0.163.0."""
 
 
 def load_pin(path: Path) -> ModelPrompt:
@@ -272,9 +276,35 @@ def find_catalog(named: Path | None, environment: Mapping[str, str], user_home: 
     return next((cache for cache in caches if cache.is_file()), None)
 
 
+_PERSONALITY = "{{ personality }}"
+
+
+class _TemplateVariables(Struct):
+    personality_default: str | None = None
+
+
+class _ModelMessages(Struct):
+    instructions_template: str | None = None
+    instructions_variables: _TemplateVariables | None = None
+
+
 class _CatalogModel(Struct):
+    """A model of a catalogue. Older catalogues have `base_instructions`, newer ones a template of them."""
+
     slug: str = ""
-    base_instructions: str = ""
+    base_instructions: str | None = None
+    model_messages: _ModelMessages | None = None
+
+    @property
+    def instructions(self) -> str:
+        messages = self.model_messages
+        if messages is None or not messages.instructions_template:
+            return self.base_instructions or ""
+        if messages.instructions_variables is None:
+            return messages.instructions_template
+        return messages.instructions_template.replace(
+            _PERSONALITY, messages.instructions_variables.personality_default or ""
+        )
 
 
 class _Catalog(Struct):
@@ -287,9 +317,9 @@ def read_model_prompt(catalog: Path, model: str) -> ModelPrompt:
         listed = msgspec.json.decode(catalog.read_bytes(), type=_Catalog).models
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{catalog} is not a catalogue of Codex's models: {error}") from error
-    found = next((each for each in listed if each.slug == model and each.base_instructions), None)
+    found = next((each for each in listed if each.slug == model and each.instructions), None)
     if found is None:
-        known = ", ".join(sorted(each.slug for each in listed if each.slug and each.base_instructions)) or "none"
+        known = ", ".join(sorted(each.slug for each in listed if each.slug and each.instructions)) or "none"
         raise UsageError(f"{catalog} has no instructions for {model}. Models with instructions: {known}. Use --model.")
-    text = found.base_instructions
+    text = found.instructions
     return ModelPrompt(model, hashlib.sha256(text.encode()).hexdigest(), len(text))

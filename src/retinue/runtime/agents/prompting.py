@@ -92,6 +92,8 @@ class PromptOrder(Struct, frozen=True):
     """Whether the turn answers a heartbeat, for which HEARTBEAT.md is added in every session."""
     is_remote: bool = False
     """Whether the message came through a channel or from a guest, so that some skills are not available."""
+    lists_skills: bool = True
+    """Whether the prompt lists the agent's skills: not in sessions of other people and in light turns."""
     turn: TurnInputs = field(default_factory=TurnInputs)
     writes: AgentWrites | None = None
     """The record of lines in files that are not the owner's or the agent's own."""
@@ -126,7 +128,7 @@ class SessionFacts(Struct, frozen=True):
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
-    catalog = NO_SKILLS if order.person else workspace.skill_catalog(remote=order.is_remote)
+    catalog = workspace.skill_catalog(remote=order.is_remote) if order.lists_skills else NO_SKILLS
     facts = _session_facts(workspace, order)
     names = workspace.tool_names.get(lambda: frozenset(tool.name for tool in order.tools), order.tools)
     by_tool = facts.channel is not None and facts.channel.message_tool and "message" in names

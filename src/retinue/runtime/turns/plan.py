@@ -147,7 +147,7 @@ class Planner(Struct, frozen=True):
         # A model without tool calls and with a small context window gets only its identity and user.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         is_beat = inbound.source is Source.HEARTBEAT
-        if is_beat and workspace.settings.heartbeat.light_context:
+        if inbound.light_context or (is_beat and workspace.settings.heartbeat.light_context):
             injection = Injection.NONE
         order = PromptOrder(
             self.key,
@@ -163,6 +163,7 @@ class Planner(Struct, frozen=True):
             person=person,
             is_beat=is_beat,
             is_remote=inbound.is_remote,
+            lists_skills=person is None and not inbound.light_context,
             turn=TurnInputs(
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),
@@ -258,7 +259,8 @@ class Planner(Struct, frozen=True):
         from retinue.context.prompt import codex
 
         sources = {codex.TurnKind.MESSAGE: Source.CHAT, codex.TurnKind.HEARTBEAT: Source.HEARTBEAT}
-        inbound = Inbound(message, self.key, source=sources.get(kind, Source.CRON))
+        is_light = kind is codex.TurnKind.CRON_LIGHT
+        inbound = Inbound(message, self.key, source=sources.get(kind, Source.CRON), light_context=is_light)
         if self.key.channel:
             inbound = replace(inbound, channel=self.key.channel)
         plan = await self.plan(self._transcript_if_any(), inbound)
