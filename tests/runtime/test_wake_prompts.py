@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from msgspec.structs import replace
 
 from retinue.automation.job_fields import JobFields, draft_job
@@ -65,7 +64,7 @@ async def test_a_wake_up_is_prompted_as_committed(
 async def test_a_light_run_of_a_job_is_sent_neither_workspace_files_nor_skills(tmp_path: Path) -> None:
     async with staged(tmp_path, says("ok"), says("ok")) as stage, stage.open() as runtime:
         runtime.agent(DEFAULT_AGENT)
-        (stage.workspace / "USER.md").write_text("Ada likes tea.\n")
+        (stage.workspace / "TOOLS.md").write_text("The printer is krake.\n")
         sent = []
         for light in (False, True):
             fields = JobFields(message="Write the tide table.", every="2h", light_context=light)
@@ -73,5 +72,5 @@ async def test_a_light_run_of_a_job_is_sent_neither_workspace_files_nor_skills(t
             run = JobRun("tides", RunId(f"run-{light}"), START, "schedule", START)
             assert (await runtime.say(compose_message(job, run))).status is TurnStatus.OK
             sent.append(json.dumps(stage.server.model_requests[-1].json))
-    assert [("Ada likes tea" in text, "<available_skills>" in text) for text in sent] == [(True, True), (False, False)]
+    assert [("krake" in text, "<available_skills>" in text) for text in sent] == [(True, True), (False, False)]
     assert all("Write the tide table." in text for text in sent)

@@ -55,8 +55,8 @@ class CronArguments(Arguments):
     fields: dict[str, Any] = argument(
         {},
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
-        "deliver (announce|none), timeoutSeconds, lightContext (no workspace files and skills, for isolated), deleteAfterRun, "
-        "wakeMode (now|next-heartbeat, for main)",
+        "deliver (announce|none), timeoutSeconds, lightContext (for isolated: no workspace files and skills), "
+        "deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
     text: str = argument("", description="for wake: the text of the event in your main session")
     mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
