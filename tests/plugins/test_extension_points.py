@@ -18,6 +18,9 @@ from retinue.gateway import plugins as gateway_plugins
 from retinue.plugins import discovery
 from retinue.plugins.hookspecs import HOOK_NAMES
 from retinue.runtime.automation.hooks import POINTS
+from retinue.runtime.channels import listeners
+from retinue.runtime.home import load_home
+from retinue.runtime.inspect.plugins import find_config_faults
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
@@ -126,6 +129,60 @@ async def test_a_method_is_called_over_both_transports_and_needs_its_scope(desk:
         assert failed.status_code >= 400
     async with desk.http(desk.token(Scope.READ)) as reader:
         assert (await reader.post("/rpc/sample-desk.add", json={"numbers": []})).status_code == 403
+
+
+async def test_a_channel_listens_answers_and_follows_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "RESTART_DELAYS", (0.01,))
+    secret = tmp_path / "token"
+    secret.write_text("desk-secret")
+    secret.chmod(0o600)
+    chat = {"allowFrom": ["ada"], "botToken": {"source": "file", "path": str(secret)}, "room": "hall"}
+    owner = {"ownerAllowFrom": ["desk-chat:ada"]}
+    async with (
+        open_hall(tmp_path, plugins=PLUGINS, channels={"desk-chat": chat}, commands=owner) as hall,
+        hall.serving(),
+    ):
+        await wait_until(lambda: bool(sample("channel").OPEN))
+        (desk,) = sample("channel").OPEN
+        assert desk.parts.settings == {"botToken": "desk-secret", "room": "hall"}
+        assert (desk.parts.name, desk.parts.account, desk.capabilities.max_text) == ("desk-chat", "default", 500)
+        hall.model.push(says("Good morning, Ada."))
+        desk.arrived.put_nowait("ada: hello")
+        await wait_until(lambda: bool(desk.sent))
+        (answer,) = desk.sent
+        assert (answer.text, answer.to.channel, answer.to.peer) == ("Good morning, Ada.", "desk-chat", "ada")
+        prompt = hall.model.requests[-1].body.decode()
+        assert "desk-chat" in prompt
+        assert "reactions" in prompt
+        desk.arrived.put_nowait("eve: hello")
+        desk.arrived.put_nowait("ada: crash")
+        desk.arrived.put_nowait("ada: /desk again")
+        await wait_until(lambda: len(desk.sent) == 2)
+        assert desk.sent[1].text == "desk: again for the owner"
+        assert desk.receipts[0].run
+        assert desk.receipts[1].run is None
+        assert desk.receipts[1].reason
+        hall.config["channels"]["desk-chat"]["room"] = "garden"
+        hall.write_config()
+        await wait_until(lambda: len(sample("channel").OPEN) == 2)
+        assert sample("channel").OPEN[1].parts.settings["room"] == "garden"
+
+
+async def test_settings_of_a_channel_are_checked_with_their_path(tmp_path: Path) -> None:
+    account = {"accounts": {"office": {"botToken": "x", "rom": "hall"}}}
+    async with open_hall(
+        tmp_path, plugins=PLUGINS, channels={"desk-chat": account, "desk-chatt": {}, "http": {}}
+    ) as hall:
+        hall.write_config()
+        problems = {
+            problem.path: problem.message for problem in find_config_faults(load_home(hall.home, environment={}))
+        }
+    assert "shorter" in problems["channels.desk-chat.accounts.office.botToken"]
+    assert any("rom" in message for message in problems.values())
+    assert "Did you mean desk-chat?" in problems["channels.desk-chatt"]
+    assert len(problems) == 3
 
 
 async def test_a_service_is_started_again_and_the_lifecycle_is_called_in_order(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.channels.channel import DeliveryFailed
+from retinue.channels.channel import ChannelParts, DeliveryFailed
 from retinue.core.clock import Clock, random_id
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
+from retinue.core.errors import ConfigError
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 
@@ -62,6 +63,19 @@ class HttpChannel(Struct, frozen=True):
             raise DeliveryFailed(f"{self.url} redirects to {answer.url}. Configure the final address.")
         if not 200 <= answer.status < 300:
             raise DeliveryFailed(f"{self.url} answered {answer.status}.", final=answer.status in FINAL_STATUS)
+
+
+def make_channel(parts: ChannelParts) -> HttpChannel:
+    """Return the channel of an account; it must have a webhook."""
+    if parts.common.webhook_url is None:
+        raise ConfigError(f"channels.{NAME}.accounts.{parts.account} has no webhookUrl, so it cannot send.")
+    secret = parts.common.webhook_secret
+    return HttpChannel(
+        parts.common.webhook_url,
+        parts.resolve(secret) if secret is not None else None,
+        parts.clock,
+        parts.capabilities,
+    )
 
 
 def sign(secret: str, stamp: str, body: bytes) -> str:

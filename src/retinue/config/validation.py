@@ -12,6 +12,7 @@ from retinue.config.keys import (
     find_key,
     find_unsupported,
     is_secret,
+    keys_of,
     nearest_key,
     shape_of,
     step_into,
@@ -77,13 +78,20 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
         if key.shape.is_leaf:
             continue
         for step, below in _children(node):
-            if isinstance(step, str) and step_into(key.shape, step, "") is None:
+            if isinstance(step, str) and not _is_known(key, path, step):
                 reason = find_unsupported((*path, step))
                 if reason is None:
                     yield _misspelled_model_key(key, node, (*path, step)) or _unknown(below, (*path, step))
                 elif reason:
                     message = f"Retinue does not have this key of OpenClaw, so it has no effect: {reason}."
                     yield Problem("warning", format_key_path((*path, step)), below.file, below.line, message)
+
+
+def _is_known(key: Key, path: tuple[Step, ...], step: str) -> bool:
+    """Return whether an object has a key; other channels than the built-in one have keys of their own."""
+    if path[:3] == ("channels", "http", "accounts") and len(path) == 4:
+        return step in keys_of(key.shape)
+    return step_into(key.shape, step, "") is not None
 
 
 def _misspelled_model_key(key: Key, node: Located, path: tuple[Step, ...]) -> Problem | None:

@@ -197,6 +197,9 @@ class Outbound(Struct, frozen=True, rename="camel"):
     """The texts of the turn before its tool calls, in order; a chat that shows no stream receives them too."""
 
 
+CAPABILITY_NAMES = ("media", "reactions", "buttons", "threads", "typing")
+
+
 class Capabilities(Struct, frozen=True):
     """The capabilities of a channel; `max_text` is the maximum length of a message in characters."""
 
@@ -205,11 +208,12 @@ class Capabilities(Struct, frozen=True):
     reactions: bool = False
     buttons: bool = False
     threads: bool = False
+    typing: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the capabilities."""
-        return tuple(name for name in ("media", "reactions", "buttons", "threads") if getattr(self, name))
+        return tuple(name for name in CAPABILITY_NAMES if getattr(self, name))
 
 
 class Attachment(Struct, frozen=True):

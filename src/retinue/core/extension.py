@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from retinue.core.envelope import Capabilities
+
 if TYPE_CHECKING:
     from retinue.core.api import Assistant
     from retinue.core.keys import SessionKey
@@ -91,6 +93,14 @@ class RouteExtension(Extension, frozen=True, kw_only=True):
     scope: str
     verbs: tuple[str, ...] = ("GET",)
     """HTTP methods; a gateway method has none."""
+
+
+class ChannelExtension(Extension, frozen=True, kw_only=True):
+    """A chat service; its settings are under `channels.<name>`."""
+
+    capabilities: Capabilities = Capabilities()
+    settings: Lazy | Mapping[str, Any] | None = None
+    """Its own keys: a class of settings, or a JSON Schema."""
 
 
 class SkillRoot(Struct, frozen=True):

@@ -23,6 +23,7 @@ from retinue.gateway.reload import Reloader
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.channels.listeners import ChannelListeners
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
@@ -71,8 +72,8 @@ class TurnPublisher:
 
 
 class BackgroundWork(Struct, frozen=True, eq=False):
-    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents, deliveries, clock checks and the
-    download of a model."""
+    """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents, deliveries, clock checks, the
+    download of a model, and the listeners of channels."""
 
     jobs: JobRunner
     heartbeats: HeartbeatRunner
@@ -81,6 +82,7 @@ class BackgroundWork(Struct, frozen=True, eq=False):
     delivery: DeliveryService
     clock_jumps: ClockJumpLog
     download: ModelDownload
+    listeners: ChannelListeners
 
 
 class Gateway(Struct, frozen=True, eq=False):

@@ -48,6 +48,8 @@ from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.channels.listeners import ChannelListeners
+from retinue.runtime.channels.open_channels import OpenChannels
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
@@ -134,7 +136,8 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
     async with open_runtime(home, degrades=True) as runtime, anyio.create_task_group() as tasks:
         auth = _make_authenticator(runtime)
         hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
-        delivery, typing = DeliveryService(runtime), TypingIndicator(runtime, tasks)
+        channels = OpenChannels(runtime)
+        delivery, typing = DeliveryService(runtime, channels), TypingIndicator(runtime, channels, tasks)
         tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
@@ -146,7 +149,10 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
             hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
             clock_jumps = ClockJumpLog(runtime.services.database, home.clock)
-            background = BackgroundWork(jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks))
+            listeners = ChannelListeners(dispatcher, channels, delivery.wake)
+            background = BackgroundWork(
+                jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks), listeners
+            )
             gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
@@ -225,6 +231,7 @@ def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
         tasks.start_soon(background.jobs.serve)
     tasks.start_soon(background.heartbeats.serve)
     tasks.start_soon(run_plugins, runtime)
+    tasks.start_soon(background.listeners.run)
     tasks.start_soon(load_hook_folders(runtime.home).run_hooks, "gateway:startup")
     if is_hook_on(runtime.home, "boot-md"):
         tasks.start_soon(run_logged, "BOOT.md", boot_agents, runtime, runtime.dispatcher)

@@ -38,6 +38,7 @@ def _register_core(register: Registrar) -> None:
         register.provider(api, target)
     for engine, target in SEARCH_ENGINES.items():
         register.search_engine(engine, target)
+    register.channel("http", "retinue.channels.http:make_channel")
     register.prompt("small-models", "retinue.context.prompt.contributions:contribute_for_small_models")
 
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import pluggy
 
+from retinue.core.envelope import Capabilities
+
 NAME = "retinue"
 
 HOOK_NAMES = (
@@ -56,8 +58,19 @@ class Registrar(Protocol):
         """Add an embedding provider: `make` takes an `EmbeddingEndpoint` and returns an `Embedder`."""
         ...
 
-    def channel(self, channel: str, make: str) -> None:
-        """Add a chat service: `make` takes a `ChannelParts` and returns a `Channel`."""
+    def channel(
+        self,
+        channel: str,
+        make: str,
+        *,
+        settings: str | Mapping[str, Any] | None = None,
+        capabilities: Capabilities = ...,
+    ) -> None:
+        """Add a chat service: `make` takes a `ChannelParts` (`retinue.channels.channel`) and returns a `Channel`.
+
+        `settings` describes its own keys under `channels.<channel>` and in its accounts: the target of a class of
+        settings, or a JSON Schema.
+        """
         ...
 
     def command(self, name: str, run: str, *, summary: str, usage: str = "", owner_only: bool = False) -> None:

@@ -78,18 +78,22 @@ def effective_config(manifest: PluginManifest, entry: PluginEntry) -> dict[str, 
 
 def config_faults(manifest: PluginManifest, config: Mapping[str, Any]) -> tuple[tuple[tuple[str | int, ...], str], ...]:
     """Return what the schema of a plugin does not allow in its settings: the path of each value, and a message."""
-    if manifest.config_schema is None:
-        return ()
+    try:
+        return schema_faults(manifest.config_schema, config) if manifest.config_schema is not None else ()
+    except ValueError as error:
+        raise PluginError(f"its config.schema is not a valid JSON Schema: {error}") from None
+
+
+def schema_faults(schema: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[tuple[tuple[str | int, ...], str], ...]:
+    """Return what a JSON Schema does not allow in a value; raise `ValueError` if the schema is not valid."""
     from jsonschema_rs import RegexOptions, validator_for
 
     try:
         # The engine without look-around has no patterns that take exponential time.
-        validator = validator_for(
-            dict(manifest.config_schema), retriever=_refuse_reference, pattern_options=RegexOptions()
-        )
+        validator = validator_for(dict(schema), retriever=_refuse_reference, pattern_options=RegexOptions())
     except ValueError as error:
-        raise PluginError(f"its config.schema is not a valid JSON Schema: {str(error).splitlines()[0]}") from None
-    return tuple((tuple(fault.instance_path), fault.message) for fault in validator.iter_errors(dict(config)))
+        raise ValueError(str(error).splitlines()[0]) from None
+    return tuple((tuple(fault.instance_path), fault.message) for fault in validator.iter_errors(dict(value)))
 
 
 def _refuse_reference(uri: str) -> Any:

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
 from retinue import __version__
+from retinue.core.envelope import Capabilities
 from retinue.core.errors import RetinueError
 from retinue.core.extension import ExtensionPoint, Slot
 from retinue.structs.declare import Declared, UnknownKeys, declare
@@ -49,6 +50,10 @@ class DeclaredExtension(_ManifestPart):
     scope: str = ""
     verbs: tuple[str, ...] = declare(("GET",), other_names=("methods",))
     priority: int = 0
+    settings: dict[str, Any] | str | None = None
+    """For a channel: a JSON Schema of its own keys, or a target that is a class of settings."""
+    capabilities: tuple[Literal["media", "reactions", "buttons", "threads", "typing"], ...] = ()
+    max_text: int = declare(Capabilities().max_text, ge=1)
 
     @classmethod
     def _prepare(cls, data: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -12,7 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from retinue.core.envelope import Capabilities
 from retinue.core.extension import (
+    ChannelExtension,
     CommandExtension,
     Extension,
     ExtensionPoint,
@@ -28,6 +31,9 @@ from retinue.plugins.manifest import PluginError, PluginManifest, ToolMetadata
 from retinue.wire.protocol import Scope
 
 log = logging.getLogger(__name__)
+
+NO_CAPABILITIES = Capabilities()
+_CHANNEL = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 class DuplicateRegistration(PluginError):
@@ -77,6 +83,11 @@ class PluginRegistry(Struct):
     @property
     def engines(self) -> dict[str, Extension]:
         return self.extensions[ExtensionPoint.CONTEXT_ENGINES]
+
+    @property
+    def channels(self) -> Mapping[str, ChannelExtension]:
+        named = self.extensions[ExtensionPoint.CHANNELS].items()
+        return {name: each for name, each in named if isinstance(each, ChannelExtension)}
 
     def add_all(self, added: PluginRegistry) -> None:
         """Add everything that one plugin registered, or nothing if a name is taken."""
@@ -166,6 +177,9 @@ class PluginRegistrar:
                     owner_only=declared.owner_only,
                 )
                 self._add(point, extension)
+            elif point is ExtensionPoint.CHANNELS:
+                able = Capabilities(max_text=declared.max_text, **dict.fromkeys(declared.capabilities, True))
+                self.channel(name, declared.target, settings=declared.settings, capabilities=able)
             elif point is ExtensionPoint.LIFECYCLE:
                 if name not in ("init", "shutdown"):
                     raise PluginError(f"its manifest declares the lifecycle step '{name}'; use init or shutdown")
@@ -185,8 +199,23 @@ class PluginRegistrar:
     def embeddings(self, provider: str, make: str) -> None:
         self._add(ExtensionPoint.EMBEDDINGS, self._extension(provider, make))
 
-    def channel(self, channel: str, make: str) -> None:
-        self._add(ExtensionPoint.CHANNELS, self._extension(channel, make))
+    def channel(
+        self,
+        channel: str,
+        make: str,
+        *,
+        settings: str | Mapping[str, Any] | None = None,
+        capabilities: Capabilities = NO_CAPABILITIES,
+    ) -> None:
+        if not _CHANNEL.fullmatch(channel):
+            raise PluginError(f"the channel '{channel}' must have lower-case letters, digits and '-'")
+        if isinstance(settings, str) and not _is_target(settings):
+            raise PluginError(f"'{settings}' is not a target; write package.module:attribute")
+        described = Lazy(settings) if isinstance(settings, str) else settings
+        extension = ChannelExtension(
+            channel, self._manifest.id, Lazy(make), capabilities=capabilities, settings=described
+        )
+        self._add(ExtensionPoint.CHANNELS, extension)
 
     def command(self, name: str, run: str, *, summary: str, usage: str = "", owner_only: bool = False) -> None:
         extension = CommandExtension(

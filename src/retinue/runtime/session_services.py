@@ -140,7 +140,7 @@ def make_home_tools(
 ) -> HomeTools:
     """Create the tools of every registered family; `find_dispatcher` is called when a tool runs."""
     services = HomeSessionServices(
-        find_dispatcher, reaches_channels=bool(reachable(home.config)), controls_gateway=controls_gateway
+        find_dispatcher, reaches_channels=bool(reachable(home)), controls_gateway=controls_gateway
     )
     parts = ToolParts(
         settings=home.config.tools,

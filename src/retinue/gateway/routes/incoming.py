@@ -12,6 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from retinue.automation.webhooks import CreatedWebhookStore, HookRefused
+from retinue.channels.channel import Arrival
 from retinue.channels.http import NAME as HTTP
 from retinue.core.envelope import MAX_MESSAGE_CHARS, Origin, PeerKind, check_message_size
 from retinue.core.messages import Image
@@ -20,10 +21,9 @@ from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
 from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
-from retinue.runtime.agents.chats import find_account
+from retinue.runtime.agents.chats import find_account, max_media_bytes
 from retinue.runtime.automation.webhooks import read_request
-from retinue.runtime.channels.delivery import max_media_bytes
-from retinue.runtime.channels.receive import Arrival, receive
+from retinue.runtime.channels.receive import receive
 from retinue.security.untrusted_text import literal, sanitise_line
 from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
 from retinue.wire.protocol import ErrorCode, Scope
@@ -109,10 +109,10 @@ class ChannelAnswer(Wire, frozen=True, kw_only=True):
 def admit_bridge(gateway: Gateway, request: Request, scope: Scope) -> Principal:
     """The sender of a request: the account's own token is accepted in addition to those of the gateway."""
     account = request.path_params.get("account", "")
-    found = find_account(gateway.runtime.home.config, HTTP, account)
+    found = find_account(gateway.runtime.home, HTTP, account)
     given = bearer_token(request.headers.getlist("authorization"))
     address = find_source(request.scope, gateway.auth.settings).address
-    if found is not None and gateway.auth.is_secret(given, found[1].token, address):
+    if found is not None and gateway.auth.is_secret(given, found.common.token, address):
         name = f"the channel {HTTP} of {account}"
         bridge = Principal(f"channel:{HTTP}:{account}", name, CHANNEL_SCOPES, vouches=True)
         gateway.refuse_agent_command(bridge, request.scope)
@@ -122,7 +122,7 @@ def admit_bridge(gateway: Gateway, request: Request, scope: Scope) -> Principal:
 
 async def receive_message(gateway: Gateway, request: Request, body: ChannelMessage) -> ChannelAnswer:
     account: str = request.path_params["account"]
-    found = find_account(gateway.runtime.home.config, HTTP, account)
+    found = find_account(gateway.runtime.home, HTTP, account)
     if found is None:
         raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
     if body.account not in (None, account):
@@ -131,7 +131,7 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         raise RequestRefused(ErrorCode.BAD_REQUEST, "The message is empty. It needs `text` or `media`.")
     check_message_size(body.text)
     principal = principal_of(request)
-    limit = max_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
+    limit = max_media_bytes(found.channel, gateway.runtime.home.config.agents.defaults)
     pictures = [each for each in body.media if is_shown(each, limit)]
     arrival = Arrival(
         origin_of(account, body),

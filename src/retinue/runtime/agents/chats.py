@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.channels.channel import ChannelAccount
+from retinue.channels.http import NAME as HTTP
 from retinue.config.schema import Config
-from retinue.config.sections.agents import AgentSettings
+from retinue.config.sections.agents import AgentDefaults, AgentSettings
 from retinue.config.sections.routing import ChannelSettings
 from retinue.context.prompt.inputs import ChannelFacts, ChatKind, Reactions
 from retinue.core.envelope import Capabilities, Inbound, Source
+from retinue.core.extension import ChannelExtension
 from retinue.core.keys import SessionKey, SessionKind
+from retinue.runtime.home import Home
+from retinue.structs.declare import set_attributes
 
+DEFAULT_ACCOUNT = "default"
+"""The account of a channel whose configuration names none."""
+MEDIA_MB = 5.0
 PAGE = "web"
 """The channel of the control page, which shows Markdown, images and embedded pages."""
 
@@ -50,45 +60,89 @@ def has_chat(session: SessionKey) -> bool:
     return session.kind not in _WITHOUT_CHAT
 
 
-def find_account(config: Config, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
+class AccountSettings(Struct, frozen=True):
+    """An enabled account of a channel: its settings, and what its service can show."""
+
+    name: str
+    channel: ChannelSettings
+    common: ChannelAccount
+    capabilities: Capabilities
+    extension: ChannelExtension | None
+    """The channel as its plugin registered it; None if no enabled plugin has it."""
+
+    @property
+    def can_send(self) -> bool:
+        """Return whether messages can be sent through it."""
+        return self.extension is not None and (self.extension.name != HTTP or self.common.webhook_url is not None)
+
+
+def list_accounts(home: Home) -> list[tuple[str, str]]:
+    """Return the channels and accounts that are enabled, the default account of each channel first."""
+    return [
+        (name, account)
+        for name, channel in home.config.channels.items()
+        if channel.enabled
+        for account, settings in sorted(
+            _accounts_of(name, channel).items(), key=lambda item: item[0] != channel.default_account
+        )
+        if settings.enabled
+    ]
+
+
+def find_account(home: Home, channel: str, account: str) -> AccountSettings | None:
     """Return the settings of an account; None if it is unknown or disabled."""
-    settings = config.channels.get(channel)
-    found = settings.accounts.get(account) if settings else None
+    settings = home.config.channels.get(channel)
+    found = _accounts_of(channel, settings).get(account) if settings else None
     if settings is None or found is None or not settings.enabled or not found.enabled:
         return None
-    return settings, found
+    extension = home.registry.channels.get(channel)
+    return AccountSettings(account, settings, found, _capabilities_of(settings, found, extension), extension)
 
 
-def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabilities:
-    """Return what the service of an account can show."""
-    return Capabilities(
-        max_text=channel.text_chunk_limit or Capabilities().max_text,
-        media=account.media,
-        reactions=account.reactions,
-        buttons=account.buttons,
-        threads=account.threads,
-    )
+def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
+    """Return the maximum size of one file from or for a channel."""
+    return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
 
 
-def describe_chat(config: Config, agent: AgentSettings, place: ChatPlace) -> ChannelFacts:
+def _accounts_of(name: str, channel: ChannelSettings) -> Mapping[str, ChannelAccount]:
+    """Return the accounts of a channel; a chat service without accounts has one, with the keys of the channel."""
+    return channel.accounts or ({} if name == HTTP else {DEFAULT_ACCOUNT: ChannelAccount()})
+
+
+def _capabilities_of(
+    channel: ChannelSettings, account: ChannelAccount, extension: ChannelExtension | None
+) -> Capabilities:
+    """Return what the service of an account can show: as its plugin says, or as the configuration says instead."""
+    declared = extension.capabilities if extension is not None else Capabilities()
+    own = {
+        "media": account.media,
+        "reactions": account.reactions,
+        "buttons": account.buttons,
+        "threads": account.threads,
+        "typing": account.typing,
+    }
+    knows_itself = extension is not None and extension.name != HTTP
+    configured = {name: own[name] for name in own if not knows_itself or name in set_attributes(account)}
+    return replace(declared, max_text=channel.text_chunk_limit or declared.max_text, **configured)
+
+
+def describe_chat(home: Home, agent: AgentSettings, place: ChatPlace) -> ChannelFacts:
     """Return what the prompt says about a chat, from the configuration of its account."""
     kind = ChatKind.GROUP if place.is_shared else ChatKind.DIRECT
     if place.channel == PAGE:
         return ChannelFacts(PAGE, kind, ("embeds", "images", "markdown"), embeds=True)
-    found = _find_settings(config, place)
+    found = _find_settings(home, place)
     if found is None:
         return ChannelFacts(place.channel, kind)
-    channel, account = found
-    able = capabilities_of(channel, account)
-    more = (name for name, has in (("typing", account.typing), ("voice", account.voice)) if has)
+    account, able = found.common, found.capabilities
     return ChannelFacts(
         place.channel,
         kind,
-        (*able.names, *more),
-        reactions=_GUIDANCE.get(channel.reaction_level, Reactions.OFF) if able.reactions else Reactions.OFF,
+        (*able.names, *(("voice",) if account.voice else ())),
+        reactions=_GUIDANCE.get(found.channel.reaction_level, Reactions.OFF) if able.reactions else Reactions.OFF,
         voice_hint=VOICE_HINT if account.voice else "",
         inline_buttons=able.buttons,
-        message_tool=_visible_replies(config, agent, shared=place.is_shared) == "message_tool",
+        message_tool=_visible_replies(home.config, agent, shared=place.is_shared) == "message_tool",
     )
 
 
@@ -101,13 +155,10 @@ def group_context(config: Config, place: ChatPlace) -> str:
     return rules.system_prompt or "" if rules else ""
 
 
-def _find_settings(config: Config, place: ChatPlace) -> tuple[ChannelSettings, ChannelAccount] | None:
+def _find_settings(home: Home, place: ChatPlace) -> AccountSettings | None:
     """Return the settings of a chat's account; a session without an account uses that of its channel."""
-    channel = config.channels.get(place.channel)
-    if channel is None:
-        return None
-    usual = channel.default_account or next(iter(channel.accounts), "")
-    return find_account(config, place.channel, place.account or usual)
+    usual = next((account for channel, account in list_accounts(home) if channel == place.channel), "")
+    return find_account(home, place.channel, place.account or usual)
 
 
 def _visible_replies(config: Config, agent: AgentSettings, *, shared: bool) -> str:

@@ -166,7 +166,7 @@ def _describe_session(workspace: AgentWorkspace, session: SessionKey, place: Cha
     is_repository = (workspace.root.path / ".git").exists()
     return SessionFacts(
         runtime=_describe_machine(workspace, session),
-        channel=describe_chat(home.config, settings, place) if place else None,
+        channel=describe_chat(home, settings, place) if place else None,
         group=group_context(home.config, place) if place else "",
         heartbeat=_heartbeat_facts(workspace, session),
         docs=_describe_docs(home),

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from msgspec.structs import replace
 
-from retinue.channels.channel import Channel, DeliveryFailed
-from retinue.channels.http import NAME as HTTP
-from retinue.channels.http import HttpChannel
-from retinue.config.sections.agents import AgentDefaults
-from retinue.config.sections.routing import ChannelSettings
+from retinue.channels.channel import DeliveryFailed
 from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage, Source
 from retinue.core.errors import RetinueError
 from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
@@ -27,9 +23,10 @@ from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
-from retinue.runtime.agents.chats import capabilities_of, find_account
+from retinue.runtime.agents.chats import find_account, list_accounts, max_media_bytes
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.agents.workspace import MemoizeLast
+from retinue.runtime.channels.open_channels import OpenChannels
 from retinue.runtime.channels.routing import reachable
 from retinue.sessions.session import person_of
 
@@ -46,7 +43,6 @@ LIVELY_SECONDS = 0.05
 LIVELY_ROUNDS = 40
 UNUSED_SECONDS = 5.0
 MAX_AT_ONCE = 16
-MEDIA_MB = 5.0
 NATURAL = HumanDelay(mode="custom")
 
 FAILED = "I could not answer that. The operator can find details in the log."
@@ -62,32 +58,18 @@ TYPING_EVENTS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
 """The indicator starts with the first of these events of a turn."""
 
 
-def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | None:
-    """Return the channel of an account; None if there is none."""
-    found = find_account(sessions.home.config, channel, account)
-    if channel != HTTP or found is None or found[1].webhook_url is None:
-        return None
-    secret = found[1].webhook_secret
-    return HttpChannel(
-        found[1].webhook_url,
-        sessions.shared.secrets.resolve(secret) if secret is not None else None,
-        sessions.home.clock,
-        capabilities_of(*found),
-    )
-
-
 def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
     """Return an answer as messages for its chat; empty if it has no text or may not be sent."""
     origin, config = inbound.origin, sessions.home.config
-    found = find_account(sessions.home.config, origin.channel, origin.account) if origin else None
+    found = find_account(sessions.home, origin.channel, origin.account) if origin else None
     if origin is None or found is None or outbound.silent:
         return ()
     if not may_send(config.session.send_policy, outbound.session, origin.channel, origin.kind):
         return ()
-    able = capabilities_of(*found)
+    able = found.capabilities
     text, attachments = _format_text(inbound, outbound), list[Attachment]()
     if able.media:
-        limit = max_media_bytes(found[0], config.agents.defaults)
+        limit = max_media_bytes(found.channel, config.agents.defaults)
         attachments, lost = attach_media(_media_root(sessions, inbound, outbound), outbound.media, limit)
         text = "\n".join(filter(None, (text, *lost)))
     prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
@@ -174,11 +156,6 @@ def _format_text(inbound: Inbound, outbound: Outbound) -> str:
     return "\n\n".join(filter(None, (outbound.text, reason)))
 
 
-def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
-    """Return the maximum size of one file from or for a channel."""
-    return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
-
-
 def attach_media(root: Root, media: Sequence[str], limit: int) -> tuple[list[Attachment], list[str]]:
     """Read files of the workspace for sending; return them and a line for each that cannot be attached."""
     attached, lost = [], []
@@ -213,8 +190,9 @@ def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterat
 class DeliveryService:
     """Delivers answers to their chats while it runs. Only one process of a home does this: the gateway."""
 
-    def __init__(self, sessions: Sessions, chance: random.Random | None = None) -> None:
+    def __init__(self, sessions: Sessions, channels: OpenChannels, chance: random.Random | None = None) -> None:
         self._sessions = sessions
+        self._channels = channels
         self._chance = chance or random.Random()  # noqa: S311 - pauses, not secrets
         self._busy: set[str] = set()
         self._news = anyio.Event()
@@ -245,7 +223,7 @@ class DeliveryService:
 
     def _reachable(self) -> Sequence[tuple[str, str]]:
         """Return the accounts that can be reached; computed once for a configuration, as each turn asks twice."""
-        return self._accounts.get(lambda: reachable(self._sessions.home.config), self._sessions.home.config)
+        return self._accounts.get(lambda: reachable(self._sessions.home), self._sessions.home)
 
     def _pause(self, *, used: bool) -> float:
         if not used:
@@ -281,16 +259,14 @@ class DeliveryService:
         """Try to send one message; a failure is retried later."""
         sessions, to = self._sessions, head.outgoing.to
         try:
-            channel = open_channel(sessions, to.channel, to.account)
-            if channel is None:
-                raise DeliveryFailed(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
+            channel = await self._channels.find(to.channel, to.account)
             await channel.send(head.outgoing)
             sessions.services.outbox.sent(head.outgoing)
         except RetinueError as error:
             final = isinstance(error, DeliveryFailed) and error.final
             if not sessions.services.outbox.missed(head, str(error), final=final):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
-        except Exception:  # boundary: a channel may raise anything; the message is retried
+        except (Exception, SystemExit):  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
             sessions.services.outbox.missed(head, "the channel crashed", final=False)
         finally:
@@ -301,9 +277,11 @@ class DeliveryService:
 class TypingIndicator:
     """Follows the events of turns and shows typing indicators in their chats; failures are ignored."""
 
-    def __init__(self, sessions: Sessions, tasks: TaskGroup) -> None:
+    def __init__(self, sessions: Sessions, channels: OpenChannels, tasks: TaskGroup) -> None:
         self._sessions = sessions
+        self._channels = channels
         self._tasks = tasks
+        self._shows_typing: MemoizeLast[bool] = MemoizeLast()
         self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
         self._shown: dict[RunId, anyio.CancelScope] = {}
 
@@ -328,25 +306,30 @@ class TypingIndicator:
 
     def _expect(self, session: SessionKey, turn: RunId) -> None:
         config = self._sessions.home.config
-        if not any(account.typing for channel in config.channels.values() for account in channel.accounts.values()):
+        if not self._shows_typing.get(self._is_shown_anywhere, self._sessions.home):
             return
         origin = self._sessions.services.outbox.chat_of(turn)
-        found = find_account(self._sessions.home.config, origin.channel, origin.account) if origin else None
-        if origin is not None and found is not None and found[1].typing:
+        found = find_account(self._sessions.home, origin.channel, origin.account) if origin else None
+        if origin is not None and found is not None and found.capabilities.typing:
             mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
             self._expected[turn] = (origin, mode)
+
+    def _is_shown_anywhere(self) -> bool:
+        found = (find_account(self._sessions.home, *each) for each in list_accounts(self._sessions.home))
+        return any(each.capabilities.typing for each in found if each is not None)
 
     async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
         with scope, anyio.move_on_after(MAX_TYPING_SECONDS):
             while True:
-                channel = open_channel(self._sessions, chat.channel, chat.account)
-                if channel is None:
-                    return
                 try:
+                    channel = await self._channels.find(chat.channel, chat.account)
                     await channel.show_typing(chat)
                 except RetinueError as error:
                     log.debug("the typing indicator of %s failed: %s", chat.peer, error)
-                except Exception:  # boundary: a channel may raise anything; the answer does not depend on it
+                except (
+                    Exception,
+                    SystemExit,
+                ):  # boundary: a channel may raise anything; the answer does not depend on it
                     log.exception("the channel %s crashed", chat.channel)
                     return
                 await anyio.sleep(self._sessions.home.config.session.typing_interval_seconds)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.channels.channel import Arrival
 from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Origin
 from retinue.core.errors import WorkspaceError
-from retinue.core.messages import Image
 from retinue.dispatch.admission import GroupMessage, wants_ack
 from retinue.dispatch.commands.command import as_command, parse_command
 from retinue.dispatch.inbox import Acceptance
@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 NOT_CALLED = "the message does not mention the agent"
 NO_COMMANDS = "the sender may not use commands"
 BEFORE = "[Messages of this group since you were last mentioned. They are context; do not answer them.]"
-
-
-class Arrival(Struct, frozen=True):
-    """A message as a channel passes it.
-
-    `verified` means that the channel may name the sender; `mentioned`, that it detected a mention of the agent.
-    """
-
-    origin: Origin
-    text: str
-    images: tuple[Image, ...] = ()
-    mentioned: bool = False
-    verified: bool = False
 
 
 class ReceiveResult(Struct, frozen=True):

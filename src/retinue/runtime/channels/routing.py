@@ -18,6 +18,8 @@ from retinue.dispatch.admission import (
     refuse_writer,
 )
 from retinue.dispatch.router import AgentRoute, SessionRules, choose_agent, session_of
+from retinue.runtime.agents.chats import find_account, list_accounts
+from retinue.runtime.home import Home
 from retinue.sessions.settings import DmScope
 
 OTHERS_SCOPE: DmScope = "per-account-channel-peer"
@@ -82,12 +84,7 @@ def _session_rules(config: Config, *, owner: bool) -> SessionRules:
     )
 
 
-def reachable(config: Config) -> list[tuple[str, str]]:
+def reachable(home: Home) -> list[tuple[str, str]]:
     """Return the channels and accounts that can send, the default account of each channel first."""
-    return [
-        (name, account)
-        for name, channel in config.channels.items()
-        if channel.enabled
-        for account, settings in sorted(channel.accounts.items(), key=lambda item: item[0] != channel.default_account)
-        if settings.enabled and settings.webhook_url is not None
-    ]
+    found = (find_account(home, channel, account) for channel, account in list_accounts(home))
+    return [(each.extension.name, each.name) for each in found if each is not None and each.extension and each.can_send]

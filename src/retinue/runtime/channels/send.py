@@ -14,8 +14,8 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.dispatch.admission import is_owner
 from retinue.dispatch.router import may_send
-from retinue.runtime.agents.chats import capabilities_of, find_account
-from retinue.runtime.channels.delivery import attach_media, make_outgoing, max_media_bytes
+from retinue.runtime.agents.chats import find_account, max_media_bytes
+from retinue.runtime.channels.delivery import attach_media, make_outgoing
 from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.runtime.turns.sessions import Sessions
 from retinue.toolkit.message import Order
@@ -32,7 +32,7 @@ class ChatMessageSender(Struct, frozen=True):
         return self.sessions.services.inbox.origin_of(session, run)
 
     def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
-        known = reachable(self.sessions.home.config)
+        known = reachable(self.sessions.home)
         for name, each in known:
             if channel in (None, name) and account in (None, each):
                 return name, each
@@ -41,14 +41,14 @@ class ChatMessageSender(Struct, frozen=True):
 
     def send(self, order: Order, session: SessionKey) -> str:
         sessions, to = self.sessions, order.to
-        found = find_account(sessions.home.config, to.channel, to.account)
-        if found is None or found[1].webhook_url is None:
+        found = find_account(sessions.home, to.channel, to.account)
+        if found is None or not found.can_send:
             raise UsageError(f"{to.channel}/{to.account} cannot send: it is disabled or has no webhookUrl.")
         target = find_destination(sessions.home.config, to).session
         policy = sessions.home.config.session.send_policy
         if not may_send(policy, target, to.channel, to.kind):
             raise UsageError(f"`session.sendPolicy` does not allow messages to {to.peer}.")
-        able = capabilities_of(*found)
+        able = found.capabilities
         if order.emoji is not None:
             if not able.reactions:
                 raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
@@ -56,7 +56,7 @@ class ChatMessageSender(Struct, frozen=True):
                 [OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)]
             )
             return "The reaction is queued."
-        limit = max_media_bytes(found[0], sessions.home.config.agents.defaults)
+        limit = max_media_bytes(found.channel, sessions.home.config.agents.defaults)
         attached, lost = (
             ((), ())
             if not able.media

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Literal
 
 from msgspec import Struct
 
@@ -13,6 +15,8 @@ from retinue.core.extension import ExtensionPoint, Slot
 from retinue.plugins.loading import config_faults, effective_config
 from retinue.plugins.manifest import PluginError, PluginManifest
 from retinue.plugins.registry import PluginState
+from retinue.runtime.agents.chats import find_account, list_accounts
+from retinue.runtime.channels.open_channels import find_settings_faults
 from retinue.runtime.home import Home
 
 BUILT_IN = "built-in"
@@ -29,13 +33,38 @@ class SlotFacts(Struct, frozen=True):
 
 
 def find_config_faults(home: Home) -> tuple[Problem, ...]:
-    """Return an error for each value in a plugin's settings that its schema does not allow, with path and line."""
-    return tuple(
+    """Return an error for each value in settings of plugins and channels that is not valid, with path and line."""
+    of_plugins = (
         problem
         for known in home.registry.plugins
         if known.manifest is not None and known.state is not PluginState.OFF
         for problem in _check_settings(home, known.manifest)
     )
+    return (*of_plugins, *_check_channels(home))
+
+
+def _check_channels(home: Home) -> Iterator[Problem]:
+    """Return problems of channels: those that no plugin has, and what their own keys may not contain."""
+    known = home.registry.channels
+    for name in home.config.channels:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Channels: {', '.join(sorted(known))}."
+            yield _problem_at(
+                home, "warning", ("channels", name), f"No enabled plugin has the channel '{name}'. {hint}"
+            )
+    for name, account in list_accounts(home):
+        found = find_account(home, name, account)
+        if found is not None and found.extension is not None:
+            for path, message in find_settings_faults(found.extension, found):
+                is_own = bool(path) and path[0] in found.common.other_keys
+                base: tuple[Step, ...] = ("channels", name, *(("accounts", account) if is_own else ()))
+                yield _problem_at(home, "error", (*base, *path), f"{message}.")
+
+
+def _problem_at(home: Home, level: Literal["error", "warning"], path: tuple[Step, ...], message: str) -> Problem:
+    node = _nearest(home.loaded.tree, path)
+    return Problem(level, format_key_path(path), node.file, node.line, message)
 
 
 def _check_settings(home: Home, manifest: PluginManifest) -> Iterator[Problem]:
@@ -46,8 +75,7 @@ def _check_settings(home: Home, manifest: PluginManifest) -> Iterator[Problem]:
     except PluginError:
         return  # the plugin itself is at fault; `retinue plugins list` says so
     for path, message in faults:
-        node = _nearest(home.loaded.tree, (*base, *path))
-        yield Problem("error", format_key_path((*base, *path)), node.file, node.line, f"{message}.")
+        yield _problem_at(home, "error", (*base, *path), f"{message}.")
 
 
 def _nearest(node: Located, path: tuple[Step, ...]) -> Located:

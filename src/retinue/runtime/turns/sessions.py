@@ -123,6 +123,10 @@ class Sessions:
         replaced.set()
         return before
 
+    def next_reload(self) -> anyio.Event:
+        """Return an event that is set when a new configuration is used."""
+        return self._replaced
+
     async def follow_memory(self, agent: AgentId) -> None:
         """Keep the memory index of an agent up to date until cancelled, also across reloads."""
         while True:

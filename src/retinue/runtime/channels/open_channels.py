@@ -1,0 +1,139 @@
+"""Opening the channels of accounts with their settings; each is made once and again when its settings change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from retinue.channels.channel import Channel, ChannelParts, DeliveryFailed
+from retinue.core.errors import ConfigError
+from retinue.core.extension import ChannelExtension, Lazy
+from retinue.plugins.containment import call_contained
+from retinue.plugins.loading import schema_faults
+from retinue.plugins.manifest import PluginError
+from retinue.runtime.agents.chats import AccountSettings, find_account, max_media_bytes
+from retinue.security.secrets import Secret, parse_secret
+from retinue.settings import Settings
+from retinue.structs.decode import DecodeError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from retinue.runtime.home import Home
+    from retinue.runtime.turns.sessions import Sessions
+
+AccountName = tuple[str, str]
+SettingsFaults = tuple[tuple[tuple[str | int, ...], str], ...]
+
+
+class OpenChannels:
+    """The channels of the accounts that are in use."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._open: dict[AccountName, tuple[AccountSettings, Channel]] = {}
+        self._lock = anyio.Lock()
+
+    async def find(self, channel: str, account: str) -> Channel:
+        """Return the channel of an account; raise `DeliveryFailed` or `ConfigError` if there is none."""
+        found = find_account(self._sessions.home, channel, account)
+        if found is None or found.extension is None:
+            raise DeliveryFailed(f"channels.{channel} has no account '{account}' that is enabled.")
+        async with self._lock:
+            known = self._open.get((channel, account))
+            if known is None or known[0] != found:
+                made = await anyio.to_thread.run_sync(self._make, found.extension, found)
+                known = self._open[channel, account] = found, made
+        return known[1]
+
+    def _make(self, extension: ChannelExtension, found: AccountSettings) -> Channel:
+        home, resolve = self._sessions.home, self._sessions.shared.secrets.resolve
+        parts = ChannelParts(
+            extension.name,
+            found.name,
+            found.common,
+            read_settings(extension, found, resolve),
+            found.capabilities,
+            max_media_bytes(found.channel, home.config.agents.defaults),
+            _data_folder(home, extension, found),
+            home.clock,
+            resolve,
+        )
+        try:
+            made: Channel = call_contained(partial(_call_maker, extension, parts))
+        except PluginError as error:
+            message = f"its channel '{extension.name}' cannot be opened for the account '{found.name}': {error}"
+            home.registry.switch_off(extension.plugin, message)
+            raise DeliveryFailed(f"The plugin '{extension.plugin}' failed: {message}.") from None
+        return made
+
+
+def read_settings(extension: ChannelExtension, found: AccountSettings, resolve: Callable[[Secret], str]) -> Any:
+    """Return the channel's own keys as its plugin wants them; raise `ConfigError` if they are not valid."""
+    keys = own_keys(found)
+    if faults := find_settings_faults(extension, found):
+        path, message = faults[0]
+        where = ".".join(map(str, ("channels", extension.name, *path)))
+        raise ConfigError(f"{where}: {message}. `retinue config validate` lists all problems.")
+    if isinstance(extension.settings, Lazy):
+        return decode(_settings_class(extension.settings), keys)
+    return {name: _resolve_references(value, resolve) for name, value in keys.items()}
+
+
+def find_settings_faults(extension: ChannelExtension, found: AccountSettings) -> SettingsFaults:
+    """Return what is wrong with a channel's own keys: the path of each value, and a message."""
+    keys = own_keys(found)
+    if isinstance(extension.settings, Lazy):
+        try:
+            decode(_settings_class(extension.settings), keys)
+        except DecodeError as error:
+            return tuple((fault.path, fault.message) for fault in error.faults)
+        except PluginError as error:
+            return (((), str(error)),)
+        return ()
+    if extension.settings is None:
+        return ()
+    shown = {name: _resolve_references(value, lambda _: "(secret)") for name, value in keys.items()}
+    return schema_faults(extension.settings, shown)
+
+
+def own_keys(found: AccountSettings) -> Mapping[str, Any]:
+    """Return the keys that only this kind of channel has, those of the account before those of the channel."""
+    return {**found.channel.other_keys, **found.common.other_keys}
+
+
+def _settings_class(target: Lazy) -> type[Settings]:
+    loaded = call_contained(target.load)
+    if not isinstance(loaded, type) or not issubclass(loaded, Settings):
+        raise PluginError(f"{target.target} is not a class of settings")
+    return loaded
+
+
+def _resolve_references(value: Any, resolve: Callable[[Secret], str]) -> Any:
+    """Return a value in which each reference to a secret is replaced by the secret."""
+    if isinstance(value, dict):
+        if "source" in value:
+            with suppress(ConfigError):
+                return resolve(parse_secret(value))
+        return {name: _resolve_references(below, resolve) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_resolve_references(below, resolve) for below in value]
+    return value
+
+
+def _call_maker(extension: ChannelExtension, parts: ChannelParts) -> Channel:
+    made = extension.make.load()(parts)
+    if not callable(getattr(made, "send", None)) or not callable(getattr(made, "show_typing", None)):
+        raise PluginError(f"{extension.make.target} did not return a channel")
+    channel: Channel = made
+    return channel
+
+
+def _data_folder(home: Home, extension: ChannelExtension, found: AccountSettings) -> Path:
+    return home.paths.path / "channel-data" / extension.name / found.name
