@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table
+from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table, which_gateway
 
 if TYPE_CHECKING:
     from retinue.runtime.home import Home
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from retinue.toolkit.mcp.catalog import ServerCatalog
     from retinue.toolkit.mcp.servers import ServerState
     from retinue.toolkit.mcp.settings import McpServerSettings
+
+SCOPES = ("read", "write", "approve", "admin")
+"""The scopes that a program can get; with `pair` it could give itself any other."""
 
 
 @click.group(cls=Group)
@@ -190,6 +193,30 @@ def import_servers(invocation: Invocation, source: str, *, yes: bool) -> int:
     text += [f"  {name} exists already." for name in existing]
     text += [f"  {name} cannot be used: {problem}." for name, problem in found.refused.items()]
     invocation.show(data, "\n".join(text))
+    return 0
+
+
+@mcp.command("serve")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    help="What the program may do; may be repeated. Default: read and write. `admin`: everything, as the owner.",
+)
+@which_gateway
+@pass_invocation
+def serve(invocation: Invocation, scopes: tuple[str, ...]) -> int:
+    """Be an MCP server on standard input and output: conversations, messages, memory, approvals and sub-agents.
+
+    It is a client of the gateway, which is started if none runs. Without the scope `approve`, approval requests can
+    neither be read nor answered.
+    """
+    import anyio
+
+    from retinue.cli.mcp_serve import serve_standard_streams
+
+    anyio.run(serve_standard_streams, invocation, scopes or ("read", "write"))
     return 0
 
 

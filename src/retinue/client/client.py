@@ -23,7 +23,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.wire import approvals, codec, messages, sessions
 from retinue.wire.frames import Event, Hello, Method, Params, TurnPayload, Wire
-from retinue.wire.protocol import ErrorCode
+from retinue.wire.protocol import ErrorCode, Scope
 
 log = logging.getLogger(__name__)
 
@@ -324,7 +324,7 @@ async def open_client(address: GatewayAddress) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def open_local_client(
-    home: HomePaths, *, name: str = "retinue", asks: bool = False
+    home: HomePaths, *, name: str = "retinue", asks: bool = False, scopes: tuple[Scope, ...] | None = None
 ) -> AsyncIterator[Client | None]:
     """A client of the gateway of a local home; None if no gateway is running."""
     found = find_instance(home)
@@ -337,6 +337,6 @@ async def open_local_client(
         now = find_instance(home)
         return now.url if now is not None else None
 
-    address = GatewayAddress(found.url, lambda: read_local_token(home), name, asks=asks, moved=find_url)
+    address = GatewayAddress(found.url, lambda: read_local_token(home), name, asks=asks, moved=find_url, scopes=scopes)
     async with open_client(address) as client:
         yield client

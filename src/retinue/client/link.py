@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -27,7 +27,7 @@ from retinue.wire.frames import (
     Request,
     Response,
 )
-from retinue.wire.protocol import MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
+from retinue.wire.protocol import MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode, Scope
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class GatewayAddress(Struct, frozen=True):
     asks: bool = False
     password: str | None = None
     moved: Callable[[], str | None] | None = None
+    scopes: tuple[Scope, ...] | None = None
+    """Connect with these scopes of the token only."""
 
     @property
     def socket_url(self) -> str:
@@ -156,7 +158,7 @@ class GatewayLink:
         token = address.token() if address.pairing_code is None else None
         facts = ClientFacts(name=address.name, version=__version__, platform=platform.system(), asks=address.asks)
         credentials = Credentials(token=token, password=address.password, pairing_code=address.pairing_code)
-        params = Connect(client=facts, auth=credentials)
+        params = Connect(client=facts, auth=credentials, scopes=address.scopes or UNSET)
         await socket.send(codec.encode(Request(id="connect", method="connect", params=codec.to_plain(params))))
         async with asyncio.timeout(10):
             hello = _read_hello(await socket.recv())

@@ -23,7 +23,7 @@ from retinue.gateway.endpoint import JSON, RouteEndpoint, failure_response
 from retinue.gateway.errors import RequestRefused, explain_failure
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import routes as openai_api
-from retinue.gateway.routes import health, incoming, page, plugins, rpc, tools
+from retinue.gateway.routes import health, incoming, mcp, page, plugins, rpc, tools
 from retinue.runtime.dispatcher.dispatcher import run_in_steps
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import HTTP_STATUS, MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
@@ -52,6 +52,7 @@ def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[
     return (
         *health.ENDPOINTS,
         *rpc.ENDPOINTS,
+        *mcp.ENDPOINTS,
         *page.make_endpoints(page_path),
         incoming.CHANNEL_ENDPOINT,
         *openai_api.ENDPOINTS,

@@ -10,6 +10,8 @@ from json import dumps
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
+from msgspec import UNSET
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -130,6 +132,9 @@ class SocketEndpoint:
         else:
             admission = auth.admit(credentials, source, connect.client.name)
         self._gateway.refuse_agent_command(admission.principal, socket.scope)
+        if connect.scopes is not UNSET:
+            limited = admission.principal.limited_to(connect.scopes, connect.client.name)
+            admission = replace(admission, principal=limited)
         extensions = socket.scope["extensions"]
         abort: Callable[[], None] = extensions.get(ABORT, lambda: None)
         lift_limit: Callable[[], None] = extensions.get(ADMIT, lambda: None)

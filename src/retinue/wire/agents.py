@@ -65,7 +65,7 @@ class SearchMemory(OfAgent, frozen=True, kw_only=True):
 
 
 class MemoryHit(Wire, frozen=True):
-    """A passage that was found."""
+    """A passage that was found. `origin` says whose text it is, such as `agent` or `untrusted`."""
 
     path: str
     start_line: int
@@ -73,6 +73,7 @@ class MemoryHit(Wire, frozen=True):
     score: float
     snippet: str
     source: str
+    origin: str = "agent"
 
 
 class MemoryHits(Wire, frozen=True):
@@ -80,6 +81,25 @@ class MemoryHits(Wire, frozen=True):
 
     hits: list[MemoryHit]
     reason: str | None = None
+
+
+class GetMemory(OfAgent, frozen=True, kw_only=True):
+    """A path as `memory.search` gives it, the first line and how many lines."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    start: Annotated[int, Meta(ge=1)] = 1
+    lines: Annotated[int, Meta(ge=1, le=2_000)] | None = None
+
+
+class MemoryExcerpt(Wire, frozen=True):
+    """Lines of a note. `origin` says whose text it is; `nextLine` is null at the end of the file."""
+
+    path: str
+    text: str
+    start_line: int
+    lines: int
+    origin: str
+    next_line: int | None = None
 
 
 class MemoryStatus(Wire, frozen=True):
@@ -153,6 +173,7 @@ class Prompt(Wire, frozen=True):
 AGENTS_LIST = Method("agents.list", Scope.READ, Nothing, AgentList, "List the agents.")
 SKILLS_LIST = Method("skills.list", Scope.READ, OfAgent, SkillList, "List an agent's skills.")
 MEMORY_SEARCH = Method("memory.search", Scope.READ, SearchMemory, MemoryHits, "Search an agent's notes.")
+MEMORY_GET = Method("memory.get", Scope.READ, GetMemory, MemoryExcerpt, "Return lines of an agent's note.")
 MEMORY_STATUS = Method(
     "memory.status", Scope.READ, OfAgent, MemoryStatus, "Report what is indexed of an agent's notes."
 )
@@ -160,4 +181,4 @@ MODELS_LIST = Method("models.list", Scope.READ, OfAgent, ModelList, "List the mo
 USAGE = Method("usage", Scope.READ, AskUsage, UsageSums, "Sum up tokens and costs.")
 PROMPT_SHOW = Method("prompt.show", Scope.READ, ShowPrompt, Prompt, "Return the exact prompt of a session.")
 
-METHODS = (AGENTS_LIST, SKILLS_LIST, MEMORY_SEARCH, MEMORY_STATUS, MODELS_LIST, USAGE, PROMPT_SHOW)
+METHODS = (AGENTS_LIST, SKILLS_LIST, MEMORY_SEARCH, MEMORY_GET, MEMORY_STATUS, MODELS_LIST, USAGE, PROMPT_SHOW)

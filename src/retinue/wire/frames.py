@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId
@@ -126,12 +126,17 @@ class Credentials(Wire, frozen=True, forbid_unknown_fields=True):
 
 
 class Connect(Params, frozen=True):
-    """The first request of every connection."""
+    """The first request of every connection.
+
+    With `scopes`, the connection has only those of its token's scopes. Without `admin` among them it does not act as
+    the owner but as a client of its own name: for a program that passes on what another model asks for.
+    """
 
     min_protocol: int = PROTOCOL
     max_protocol: int = PROTOCOL
     client: ClientFacts = ClientFacts()
     auth: Credentials = Credentials()
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=len(Scope))] | UnsetType = UNSET
 
 
 class Policy(Wire, frozen=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.wire import agents, approvals, automation, messages, sessions, setup, system
+from retinue.wire import agents, approvals, automation, messages, sessions, setup, subagents, system
 from retinue.wire.frames import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, messages, sessions, agents, approvals, automation, setup)
+    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents)
     for method in module.METHODS
 }

@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.config.sections.gateway import GatewaySettings, RateLimit
 from retinue.core.clock import Clock
@@ -18,6 +19,7 @@ from retinue.gateway.auth.request_source import RequestSource, is_loopback, netw
 from retinue.gateway.auth.tokens import TokenRecord, TokenStore
 from retinue.gateway.errors import RequestRefused
 from retinue.security.secrets import Secret, Secrets
+from retinue.security.untrusted_text import label
 from retinue.wire.frames import ClientFacts, Credentials
 from retinue.wire.protocol import ErrorCode, Scope, with_implied
 
@@ -61,6 +63,11 @@ class Principal(Struct, frozen=True):
     def audited_as(self) -> str:
         """The actor name in the audit log."""
         return f"gateway:{self.name} ({self.token_id})"
+
+    def limited_to(self, scopes: Iterable[Scope], name: str) -> Principal:
+        """The same client under a name that it chose, with no more than these scopes."""
+        allowed = self.scopes & with_implied(scopes)
+        return replace(self, name=label(name, 100) or self.name, scopes=allowed, chose_name=True, vouches=False)
 
     def require(self, scope: Scope) -> None:
         """Raise `RequestRefused` if the token does not have the scope."""

@@ -12,13 +12,16 @@ from retinue.context.prompt.report import report_prompt
 from retinue.core.codec import to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.prompting import time_zone
 from retinue.runtime.agents.workspace import identity_of, locate_workspace
 from retinue.sessions.usage import group_of, group_usage, sum_usage
+from retinue.storage.files import NotThere
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
+from retinue.wire.protocol import ErrorCode
 
 if TYPE_CHECKING:
     from retinue.runtime.memory.session_memory import SessionMemory
@@ -75,13 +78,42 @@ async def _session_memory(call: Call, agent: str | None) -> SessionMemory | None
     )
 
 
+async def _require_memory(call: Call, agent: str | None) -> SessionMemory:
+    found = await _session_memory(call, agent)
+    if found is None:
+        raise UsageError("The agent has no memory search. Set agents.defaults.memorySearch.enabled.")
+    return found
+
+
 @registry.implements(wire.MEMORY_SEARCH)
 async def search_memory(call: Call, params: wire.SearchMemory) -> wire.MemoryHits:
-    session_memory = await _session_memory(call, params.agent)
-    if session_memory is None:
-        raise UsageError("The agent has no memory search. Set agents.defaults.memorySearch.enabled.")
+    session_memory = await _require_memory(call, params.agent)
     found = await session_memory.search(params.query, max_results=params.max_results, min_score=params.min_score)
-    return convert(found, wire.MemoryHits, from_attributes=True)
+    hide = call.runtime.shared.tools.hide
+    hits = [
+        wire.MemoryHit(
+            path=hit.path,
+            start_line=hit.start_line,
+            end_line=hit.end_line,
+            score=hit.score,
+            snippet=hide(hit.snippet),
+            source=hit.source,
+            origin=hit.origin.origin,
+        )
+        for hit in found.hits
+    ]
+    return wire.MemoryHits(hits, found.reason)
+
+
+@registry.implements(wire.MEMORY_GET)
+async def get_memory(call: Call, params: wire.GetMemory) -> wire.MemoryExcerpt:
+    session_memory = await _require_memory(call, params.agent)
+    try:
+        found = await session_memory.read(params.path, params.start, params.lines)
+    except NotThere:
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no note '{params.path[:200]}'.") from None
+    text = call.runtime.shared.tools.hide(found.text)
+    return wire.MemoryExcerpt(found.path, text, found.start_line, found.lines, found.origin.origin, found.next_line)
 
 
 @registry.implements(wire.MEMORY_STATUS)
