@@ -226,7 +226,7 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
         "cron.runs": None,
         "subagents.get": None,
         "memory.search": {"query": "anything"},
-        "memory.get": {"path": "MEMORY.md"},
+        "memory.get": None,
         "config.schema": {"key": "gateway.port"},
     }
     async with raw_socket(hall) as raw:
