@@ -192,6 +192,15 @@ async def test_a_command_cannot_change_what_git_or_retinue_obey(bench: Bench) ->
 
 
 @pytest.mark.usefixtures("backend")
+async def test_a_guarded_file_is_restored_while_the_command_still_runs(bench: Bench) -> None:
+    (bench.workspace / ".git/hooks").mkdir(parents=True)
+    (bench.workspace / ".git/config").write_text("[core]\n")
+    waits = "until ! test -e .git/hooks/post-commit && ! test -e .retinue; do sleep 0.05; done; echo gone"
+    told = await bench.run(f"echo evil > .git/hooks/post-commit; mkdir .retinue; {waits}")
+    assert "gone" in told.splitlines()
+
+
+@pytest.mark.usefixtures("backend")
 async def test_restoring_a_file_follows_no_link_that_a_command_made(bench: Bench, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "hooks").mkdir(parents=True)

@@ -34,6 +34,7 @@ _LISTEN_SECONDS = 5.0
 _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
+_RESTORE_SECONDS = 0.25
 _OOM_SCORE_ADJUSTMENT = 500
 _OWN_PROCESSES = {"bubblewrap": 2, "landlock": 0, "docker": 0}
 """The processes besides each program that do not count: bubblewrap, and the first process of its namespace."""
@@ -65,7 +66,10 @@ class Launcher:
         self._proxy_socket = proxy_socket
         self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
         folder, guarded = plan["guarded"]
+        began = time.monotonic()
         self._recorded = record_files(folder, guarded)
+        self.restore_seconds = max(_RESTORE_SECONDS, 50 * (time.monotonic() - began)) if guarded else None
+        self._restored: set[str] = set()
         self._group = self._limit_group(group, programs)
         self.containers: list[str] = []
 
@@ -166,10 +170,19 @@ class Launcher:
         self.containers.append(options[options.index("--name") + 1])
         return self._spawn(program, [program, *options, *argv], self._plan["environment"], actions)
 
+    def restore_guarded(self) -> None:
+        """Restore guarded files that a program changed, and say so once for each.
+
+        This is repeated while programs run: until then, another program could obey what they contain.
+        """
+        for path in restore_files(self._plan["guarded"][0], self._recorded):
+            if path not in self._restored:
+                os.write(2, f"restored {path}: commands may not change it\n".encode(errors="replace"))
+                self._restored.add(path)
+
     def clean_up(self) -> None:
         """Restore guarded files, and remove containers that outlived the program that started them."""
-        for path in restore_files(self._plan["guarded"][0], self._recorded):
-            os.write(2, f"restored {path}: commands may not change it\n".encode(errors="replace"))
+        self.restore_guarded()
         if not self.containers:
             return
         program = self._plan["program"]

@@ -139,10 +139,33 @@ def open_gate(plan: Mapping[str, Any], feeds: list[bytes], group: str | None, pr
     gate = Launcher(plan["sandbox"], feeds, _spawn, programs=widest, group=group, proxy_socket=proxy_socket)
     _GATES.append(gate)
     if gate.processes is not None:
-        most = gate.processes
-        before = _count_threads()
-        signal.signal(signal.SIGALRM, lambda number, frame: _kill_excess(before, most))
-        signal.setitimer(signal.ITIMER_REAL, _WATCH_SECONDS, _WATCH_SECONDS)
+        _watch_processes(gate, gate.processes)
+    elif gate.restore_seconds is not None:
+        signal.signal(signal.SIGALRM, lambda number, frame: _restore_guarded(gate))
+        signal.setitimer(signal.ITIMER_REAL, gate.restore_seconds, gate.restore_seconds)
+
+
+def _watch_processes(gate: Launcher, most: int) -> None:
+    """Limit the number of processes, and restore guarded files less often."""
+    before, rounds = _count_threads(), 0
+    every = round((gate.restore_seconds or 0) / _WATCH_SECONDS)
+
+    def watch(number: int, frame: object) -> None:
+        nonlocal rounds
+        rounds += 1
+        if every and rounds % every == 0:
+            _restore_guarded(gate)
+        _kill_excess(before, most)
+
+    signal.signal(signal.SIGALRM, watch)
+    signal.setitimer(signal.ITIMER_REAL, _WATCH_SECONDS, _WATCH_SECONDS)
+
+
+def _restore_guarded(gate: Launcher) -> None:
+    try:
+        gate.restore_guarded()
+    except OSError:
+        pass  # a program changes them at this moment; the next round finds what it left
 
 
 def _count_threads() -> int:
