@@ -62,7 +62,7 @@ class ToolContext(Struct, frozen=True):
     it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all that it
     contains; `writes` records what a tainted request writes to files, and it needs approval at every sink that is not
     `unasked`. `whole` is the workspace if `root` is only a folder of it. `person` is the person for whom the call is,
-    if that is not the owner. `request` are the messages that the model had read when it made the call, and its answer
+    if that is not the owner; then `root` may hold at most `max_bytes`. `request` are the messages that the model had read when it made the call, and its answer
     with the call.
     """
 
@@ -82,6 +82,7 @@ class ToolContext(Struct, frozen=True):
     whole: Root | None = None
     session_id: str = ""
     person: Person | None = None
+    max_bytes: int | None = None
     request: Sequence[Message] = ()
     ask: Ask = deny_unattended
     report: Callable[[str], Awaitable[None]] = _no_report

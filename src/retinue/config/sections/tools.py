@@ -50,6 +50,9 @@ class FilesPolicy(Settings):
 
     workspace_only: bool = key(True)
     """Whether they are restricted to the workspace and the folders of skills; `false` allows all files."""
+    people_max_mb: int = key(200, ge=1)
+    """How many megabytes the folder of another person or of a group may hold. When it is full, their files can only be
+    deleted; each file counts at least 4 KB."""
 
 
 class LoopDetectors(Settings):
@@ -86,7 +89,10 @@ class ElevatedSettings(Settings):
     enabled: bool = key(True)
     """Whether anybody may."""
     allow_from: dict[str, list[SenderId]] = key({})
-    """Who may use it besides the owner, per channel; `*` means every channel, or every sender on it."""
+    """Which clients of the gateway may use it besides the owner, per channel; `*` means every channel, or every client.
+
+    People other than the owner who write in chats never may.
+    """
 
 
 class LayerTools(Settings):

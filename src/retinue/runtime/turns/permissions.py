@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
+from retinue.config.sections.tools import FilesPolicy
 from retinue.config.sinks import unasked_sinks
 from retinue.core.approval import Ask, deny_unattended
 from retinue.core.clock import random_uuid
@@ -155,7 +156,12 @@ def make_context(
         whole=whole,
         owner=False,
         person=person,
+        max_bytes=None if person is None else _files_policy(workspace).people_max_mb * 1_000_000,
     )
+
+
+def _files_policy(workspace: AgentWorkspace) -> FilesPolicy:
+    return workspace.settings.tools.fs or workspace.home.config.tools.fs
 
 
 def permissions_of(parts: Agent, key: SessionKey, inbound: Inbound) -> TurnPermissions:

@@ -18,6 +18,7 @@ from retinue.security.untrusted_text import TextSource, file_name, sanitise, wra
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.file_labels import label_failure, label_of_files, label_of_text, record_replaced, record_write
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
+from retinue.toolkit.files.quota import require_room
 from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import approve_instructions, require_approval_outside
@@ -229,6 +230,7 @@ async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOut
 
 def _write(context: ToolContext, root: Root, relative: str, content: str) -> ToolOutput:
     data = encode_utf8(content)
+    require_room(context, len(data))
     with storage_errors_explained():
         record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
@@ -268,6 +270,8 @@ def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArgume
     source = SourceText.decode(data, relative)
     edits = [Replacement(edit.old_text, edit.new_text) for edit in arguments.edits]
     changed, first = replace_all(source.text, edits, relative)
+    if len(changed) > len(source.text):
+        require_room(context, len(changed) - len(source.text))
     with storage_errors_explained():
         record_write(context, root, relative, before=source.text, after=changed)
         root.write(relative, source.encode(changed))

@@ -28,6 +28,7 @@ from retinue.storage.files.errors import explained
 from retinue.storage.files.openat import best_resolver, open_beneath
 from retinue.toolkit.file_labels import begin_trace
 from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
+from retinue.toolkit.files.quota import require_room
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
 from retinue.toolkit.processes.command_table import BoundedOutput, CommandTable, RunningCommand
@@ -80,6 +81,7 @@ def exec_tool(
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
         check_variables(arguments.env)
+        await to_thread.run_sync(require_room, context)
         enclosure = None
         if sandboxes is not None and must_confine(sandboxes, context):
             enclosure = await to_thread.run_sync(enclose, sandboxes, context, arguments.workdir)
