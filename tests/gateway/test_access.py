@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
 
 from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.clock import derived_uuid
 from retinue.core.errors import ConfigError
 from retinue.gateway.app import list_endpoints
 from retinue.gateway.auth.request_source import is_allowed_host, is_allowed_origin
@@ -325,6 +326,40 @@ async def test_keys_of_different_tokens_do_not_meet(hall: Hall) -> None:
         second = await b.result("agent", message="hi", idempotencyKey="same")
         assert first["runId"] != second["runId"]
         await b.result("agent.wait", runId=second["runId"])
+
+
+async def test_run_ids_cannot_be_computed_from_keys(hall: Hall) -> None:
+    token = hall.token(Scope.WRITE, name="a")
+    async with raw_socket(hall, token) as raw:
+        sent = await raw.result("agent", message="hi", idempotencyKey="same")
+        again = await raw.result("agent", message="hi", idempotencyKey="same")
+    assert sent["runId"] == again["runId"]
+    with hall.book() as book:
+        keys = [f"{record.id}:same" for record in book.list()]
+    assert keys
+    assert sent["runId"] not in map(derived_uuid, keys)
+
+
+async def test_a_run_is_read_as_its_session_and_confirmed_by_its_sender_or_the_owner(hall: Hall) -> None:
+    """The scope `read` reads every session, so also every run."""
+    reader, other = hall.token(Scope.READ, name="r"), hall.token(Scope.WRITE, name="o")
+    async with (
+        raw_socket(hall, hall.token(Scope.WRITE, name="a")) as sender,
+        raw_socket(hall, reader) as reads,
+        raw_socket(hall, other) as writes,
+        raw_socket(hall) as owner,
+    ):
+        for asker in (sender, owner):
+            run = (await asker.result("agent", message="hi", idempotencyKey="k", sessionKey="shared"))["runId"]
+            await asker.result("agent.wait", runId=run)
+            assert (await reads.result("sessions.history", sessionKey="shared"))["total"]
+            assert (await reads.result("agent.wait", runId=run))["outbound"]["status"] == "ok"
+            for wrong in (reads, writes):
+                refused = await wrong.call("agent.confirm", runId=run)
+                assert refused["error"]["code"] == "forbidden"
+            assert run in str(await owner.result("agent.missed", sessionKey="shared"))
+            await asker.result("agent.confirm", runId=run)
+            assert run not in str(await owner.result("agent.missed", sessionKey="shared"))
 
 
 async def test_changing_the_configured_token_closes_its_sockets(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from retinue.config.schema import Config
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
-from retinue.core.envelope import Inbound, Source
+from retinue.core.envelope import Inbound, Origin, PeerKind, Source
 from retinue.core.keys import SessionKey
 from retinue.core.model import ModelRef
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers
@@ -363,3 +363,23 @@ async def test_a_skills_command_gets_no_further_than_the_policy(
     )
     *_, reply = await stage.ask(*before, "/direct")
     assert told in reply.text
+
+
+EVERYONE_ELEVATED = {"elevated": {"allowFrom": {"*": ["*", "42"]}}}
+
+
+@pytest.mark.parametrize("kind", [PeerKind.DIRECT, PeerKind.GROUP])
+@pytest.mark.parametrize(("owner", "level"), [(True, "full"), (False, "off")])
+def test_a_person_in_a_chat_is_elevated_only_as_the_owner(kind: PeerKind, owner: bool, level: str) -> None:
+    config = decode(Config, {"tools": EVERYONE_ELEVATED, "agents": {"defaults": {"elevatedDefault": "full"}}})
+    origin = Origin("telegram", "a", kind, "42" if kind is PeerKind.DIRECT else "7", sender="42")
+    message = Inbound("", GROUP, channel="telegram", sender="42", owner=owner, contact=True, origin=origin)
+    assert elevation_of(config, config.agents.resolve("main"), None, message) is Elevation(level)
+
+
+async def test_a_listed_contact_cannot_change_elevated_mode(stage: Stage) -> None:
+    stage.config = {"tools": EVERYONE_ELEVATED}
+    origin = Origin("telegram", "a", PeerKind.GROUP, "7", sender="42")
+    async with stage.open() as runtime:
+        answer = await say(runtime, stage, "/elevated full", **ANNA, origin=origin)
+    assert answer == "/elevated is only for the owner of this assistant."

@@ -526,6 +526,30 @@ async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_questio
     await call(run, tainted, command="touch c")
     assert len(person.asked) == 2
     book.page = replace(book.page, ask=AskWhen.OFF)
-    await call(run, tainted, command="touch d")
+    await call(run, replace(tainted, unasked=ALL_SINKS), command="touch d")
     assert len(person.asked) == 2, "nobody is asked anything"
     assert sorted(path.name for path in context.root.path.iterdir()) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "elevated"),
+    [
+        (CommandRules(), Elevation.FULL),
+        (CommandRules(security=Security.FULL), Elevation.OFF),
+        (CommandRules(patterns=(ArgvPattern.parse("touch e"),)), Elevation.OFF),
+        (CommandRules(ask_fallback=Security.FULL), Elevation.OFF),
+        (CommandRules(ask=AskWhen.OFF, security=Security.FULL), Elevation.ON),
+    ],
+    ids=["elevated", "full", "listed", "fallback", "off"],
+)
+async def test_no_rule_and_no_mode_skips_the_question_after_untrusted_text(
+    run: Tool[Any], context: ToolContext, book: Notebook, rules: CommandRules, elevated: Elevation
+) -> None:
+    """Only the sinks that the configuration switches off are not asked about."""
+    book.page = rules
+    request = replace(context, label=Label.UNTRUSTED, elevated=elevated)
+    await failure(run, request, command="touch e")
+    assert not (context.root.path / "e").exists()
+    person = Person()
+    await call(run, replace(request, ask=person.ask), command="touch e")
+    assert len(person.asked) == 1

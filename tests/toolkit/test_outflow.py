@@ -154,6 +154,13 @@ def test_what_a_person_wrote_or_a_page_says_may_be_searched_for() -> None:
     assert find_private("INV-2024-0917", [*PRIVATE_NOTE, *page]) == ""
 
 
+def test_a_result_that_mixes_private_and_untrusted_text_is_private() -> None:
+    mixed = [ToolResult("c2", "exec", (Text("page\nINV-2024-0917"),), label=Label.UNTRUSTED.as_private)]
+    assert find_private("INV-2024-0917", mixed) == "INV-2024-0917"
+    assert find_private("INV-2024-0917", [*PRIVATE_NOTE, *mixed]) == "INV-2024-0917"
+    assert find_private("INV-2024-0917", [said("INV-2024-0917", Label.UNTRUSTED.as_private)]) == "INV-2024-0917"
+
+
 async def test_a_query_with_private_text_asks_only_in_a_tainted_request(context: ToolContext) -> None:
     person = Person()
     clean = replace(context, request=PRIVATE_NOTE, ask=person.ask)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from retinue.security.secret_sources import run_for_secret
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
+from retinue.storage.files import make_private_dir, write_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import has_ancestor_with_variable
 from retinue.structs.declare import to_plain
@@ -85,6 +88,11 @@ class Home(Struct, frozen=True, dict=True):
             return self.paths.path / DATABASE_NAME
         path = self.locate(named)
         return path.with_suffix(".sqlite") if path.suffix == ".json" else path
+
+    @cached_property
+    def run_secret(self) -> str:
+        """Return the secret from which the ids of runs are derived, so that nobody else can compute them."""
+        return generated_secret(self.paths, "run-ids")
 
     @property
     def log_file(self) -> Path:
@@ -181,6 +189,16 @@ def _plugin_places(paths: HomePaths, config: Config, environment: Mapping[str, s
         tuple(workspace / WORKSPACE_PLUGINS for workspace in workspaces),
         paths.plugins,
     )
+
+
+def generated_secret(paths: HomePaths, name: str) -> str:
+    """Return a secret of the home, which is created once and stored with the credentials."""
+    path = paths.credentials / name
+    with suppress(FileNotFoundError):
+        return path.read_text("utf-8").strip()
+    make_private_dir(path.parent)
+    write_atomic(path, secrets.token_hex(32).encode() + b"\n")
+    return path.read_text("utf-8").strip()
 
 
 def _locate(paths: HomePaths, environment: Mapping[str, str], named: str) -> Path:

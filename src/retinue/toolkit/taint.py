@@ -34,14 +34,15 @@ async def approve_instructions(
 ) -> ToolContext:
     """Ask before a tainted request changes a file with instructions; raise `ToolFailed` if it is refused.
 
-    `change` is shown to the person. The returned context is not tainted after approval: the lines are then the owner's.
+    `change` is shown to the person. The returned context is for writing these files alone: after approval it is not
+    tainted, because the lines are then the owner's. What is private stays so.
     """
     named = [path for path in (recorded_path(context, root, path) for path in paths) if is_instruction_file(path)]
     if not named or not context.asks_at(Sink.INSTRUCTION_FILES):
         return context
     title = f"Change {', '.join(named)}, which later conversations follow"
     await require_approval(SinkQuestion(Sink.INSTRUCTION_FILES, tool, title, change), context)
-    return replace(context, label=Label.AGENT)
+    return replace(context, label=replace(Label.AGENT, private=context.label.private))
 
 
 async def require_approval_outside(tool: str, root: Root, path: str, context: ToolContext) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import RunId
 from retinue.core.messages import Image
 from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.errors import REVOKED_WHILE_WAITING, RequestRefused
 from retinue.gateway.gateway import Call
@@ -96,8 +99,20 @@ async def missed(call: Call, params: wire.OfSession) -> wire.MissedAnswers:
 
 @registry.implements(wire.AGENT_CONFIRM)
 async def confirm(call: Call, params: wire.Confirm) -> Done:
-    await call.runtime.confirm(RunId(params.run_id))
+    run = RunId(params.run_id)
+    _require_sender(call, run)
+    await call.runtime.confirm(run)
     return Done()
+
+
+def _require_sender(call: Call, run: RunId) -> None:
+    """Raise `RequestRefused` if a guest confirms an answer to another sender, who would then not see it."""
+    if call.principal.is_owner:
+        return
+    with suppress(UnknownRun, ValueError):
+        inbound = call.runtime.services.inbox.message(run).inbound
+        if inbound.owner or inbound.sender != call.principal.sender:
+            raise RequestRefused(ErrorCode.FORBIDDEN, "The message was sent with another token, which confirms it.")
 
 
 @registry.implements(wire.CHAT_ABORT)

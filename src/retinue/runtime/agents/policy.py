@@ -13,7 +13,7 @@ from retinue.core.model import ModelRef
 from retinue.core.people import Person, Role
 from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.confinement import decide_sandbox
-from retinue.sessions.session import ELEVATED, Session
+from retinue.sessions.session import ELEVATED, Session, person_of
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, grant_elevation
 from retinue.tools.policy import SANDBOXED, Layers, Scope, Scopes, parse_tool_names
 
@@ -85,9 +85,10 @@ def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationR
 def elevation_of(config: Config, settings: AgentSettings, session: Session | None, inbound: Inbound) -> Elevation:
     """Return the elevation for the turn of a message: the session's mode, if the sender may use it.
 
-    A message of a schedule, a hook or another agent has none; the end of a person's background command is still theirs.
+    A message of a schedule, a hook or another agent has none; the end of the owner's background command is still
+    theirs. People other than the owner never have it, even if they are listed.
     """
-    if inbound.source not in (Source.CHAT, Source.BACKGROUND):
+    if inbound.source not in (Source.CHAT, Source.BACKGROUND) or person_of(session, inbound) is not None:
         return Elevation.OFF
     sender = MessageSender(inbound.sender, inbound.channel, inbound.owner)
     return grant_elevation(wanted_elevation(settings, session), sender, elevation_gates(config, settings))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, assert_never
@@ -48,10 +46,9 @@ from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.chats import ChatPlace, describe_chat, group_context
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder, stays_in_workspace
-from retinue.runtime.home import Home
+from retinue.runtime.home import Home, generated_secret
 from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import NO_SKILLS, SkillCatalog
-from retinue.storage.files import make_private_dir, write_atomic
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import BOOTSTRAP, HOOK_FOLDERS, Audience, BootstrapFiles, Injection, audience_of
@@ -431,19 +428,13 @@ def display_secret(home: Home) -> str:
     configured = home.config.commands.owner_display_secret
     if configured:
         return str(configured)
-    path = home.paths.credentials / "owner-display-secret"
-    with suppress(FileNotFoundError):
-        return path.read_text("utf-8").strip()
-    fresh = secrets.token_hex(32)
-    make_private_dir(path.parent)
     try:
-        write_atomic(path, fresh.encode() + b"\n")
+        return generated_secret(home.paths, "owner-display-secret")
     except StorageError as error:
         raise StorageError(
             f"Owners are shown as hashes, but the secret for that cannot be stored: {error} "
             "Set commands.ownerDisplaySecret, or commands.ownerDisplay to raw."
         ) from error
-    return fresh
 
 
 def default_timezone(home: Home) -> str:

@@ -160,9 +160,10 @@ class Dispatcher:
         """Accept a message and have it answered; a slash command is run before this returns.
 
         The same idempotency key returns the first acknowledgement and does nothing. It determines the run, so that the
-        transcript identifies the message even if the database lost it in a power failure.
+        transcript identifies the message even if the database lost it in a power failure. A secret goes into the run's
+        id, because keys can be guessed.
         """
-        run = RunId(random_uuid() if idempotency is None else derived_uuid(idempotency))
+        run = RunId(random_uuid() if idempotency is None else self._derive_run(idempotency))
         accepted = await self._accept(inbound, run, idempotency)
         if not accepted.duplicate and self._commands.answer(accepted.run) is None:
             self.wake(inbound.session)
@@ -200,6 +201,9 @@ class Dispatcher:
         with self._awaiting(run, session) as pending, anyio.move_on_after(seconds):
             return await self._await_outcome(run, pending)
         return None
+
+    def _derive_run(self, idempotency: str) -> str:
+        return derived_uuid(f"{self.sessions.home.run_secret}:{idempotency}")
 
     async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance:
         check_message_size(inbound.text)

@@ -31,6 +31,7 @@ from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
 from retinue.toolkit.file_labels import label_failure, record_move, record_write
 from retinue.toolkit.files.paths import locate_writable, storage_errors_explained
+from retinue.toolkit.files.quota import require_room
 from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, load_bytes
 from retinue.toolkit.files.text import SourceText, describe_nearest, encode_utf8
 from retinue.toolkit.parts import ToolParts
@@ -237,13 +238,17 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
     """Apply a patch: parse and check all of it, then write; a failure while writing undoes the earlier changes."""
     changes = parse_patch(arguments.input)
     find = partial(locate_writable, context, workspace_only=workspace_only)
+    approved: list[tuple[FileChange, ToolContext]] = []
     for change in changes:
         root, path = find(change.path)
         await require_approval_outside("apply_patch", root, path, context)
         moved = [find(change.move_to)[1]] if isinstance(change, UpdateFile) and change.move_to is not None else []
-        context = await approve_instructions("apply_patch", root, [path, *moved], arguments.input, context)
+        own = await approve_instructions("apply_patch", root, [path, *moved], arguments.input, context)
+        approved.append((change, own))
+    if not all(isinstance(change, DeleteFile) for change in changes):
+        require_room(context, len(arguments.input))
     try:
-        return await to_thread.run_sync(_apply, context, find, changes)
+        return await to_thread.run_sync(_apply, find, approved)
     except ToolFailed as failure:  # it quotes the nearest lines
         for root, path in (find(change.path) for change in changes):
             output = label_failure(context, root, [path], failure, random_id)
@@ -267,10 +272,11 @@ class _Step(Struct, frozen=True):
     record: Callable[[], None] = lambda: None
 
 
-def _apply(context: ToolContext, find: _Find, changes: tuple[FileChange, ...]) -> ToolOutput:
+def _apply(find: _Find, changes: Sequence[tuple[FileChange, ToolContext]]) -> ToolOutput:
+    """Apply changes, each recorded with the label of its own context."""
     steps: list[_Step] = []
     lines: list[str] = []
-    for change in changes:
+    for change, context in changes:
         planned, line = _plan(context, find, change)
         steps += planned
         lines.append(line)

@@ -93,7 +93,7 @@ async def approve_launch(
     assessment = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
     request = assessment.request
     if context.asks_at(Sink.COMMANDS) and isinstance(assessment.decision, Allow):
-        assessment = replace(assessment, decision=_recheck_tainted(assessment, assessment.decision, rules))
+        assessment = replace(assessment, decision=_recheck_tainted(assessment, assessment.decision))
     match assessment.decision:
         case Deny(because):
             raise ToolFailed(because)
@@ -218,16 +218,15 @@ def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root:
     return NeedsApproval(decision.segments, because, decision.command)
 
 
-def _recheck_tainted(assessment: Assessment, decision: Allow, rules: CommandRules) -> CommandDecision:
-    """Require approval for a command of a tainted request that the rules allow.
+def _recheck_tainted(assessment: Assessment, decision: Allow) -> CommandDecision:
+    """Require approval for a command of a tainted request that the rules, or elevated mode, allow.
 
     Commands that only read or run in a sandbox without network need none, unless they need more than the sandbox.
-    Nothing does if any command may run without approval.
     """
     enclosure = assessment.request.draft.enclosure
     isolated = enclosure is not None and not enclosure.reaches_network
     stays_inside = not assessment.needs and (isolated or _only_reads(decision.grounds))
-    if stays_inside or (rules.security is Security.FULL and rules.ask is AskWhen.OFF):
+    if stays_inside:
         return decision
     return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
 
@@ -303,7 +302,7 @@ def _check_answer(
     """Raise `ToolFailed` unless the answer allows the command under the current rules."""
     rules = elevate_rules(rule_store.rules(context.agent), context.elevated)
     allowed = answer.allowed
-    if not allowed and not answer.by:  # no person answered
+    if not allowed and not answer.by and not context.asks_at(Sink.COMMANDS):  # no person answered
         allowed = rules.ask_fallback is Security.FULL or (rules.ask_fallback is Security.ALLOWLIST and decision.listed)
     if rules.security is Security.DENY:
         raise ToolFailed("The command was not run: commands were disabled in the meantime.")

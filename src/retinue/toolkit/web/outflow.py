@@ -153,8 +153,8 @@ async def require_if_private(tool: str, query: str, context: ToolContext) -> Non
 def find_private(query: str, request: Sequence[Message]) -> str:
     """Return the first part of a query that repeats private text of a request; empty if none does.
 
-    Private are results of tools that are not from outside, and recalled notes. What people wrote in the conversation,
-    and what pages say, may be searched for.
+    Private are results of tools that are not from outside or are labelled so, and recalled notes. What people wrote in
+    the conversation, and what pages say, may be searched for.
     """
     private, known = _split_by_privacy(request)
     words = _WORD.findall(query.lower())
@@ -177,10 +177,10 @@ def _split_by_privacy(request: Sequence[Message]) -> tuple[str, str]:
     for message in request:
         match message:
             case UserMessage():
-                known.append(message.text)
+                (private if message.label.private else known).append(message.text)
                 private.append(message.preface)
-            case ToolResult():
-                (known if message.label.is_foreign else private).append(message.text)
+            case ToolResult(label=label):
+                (known if label.is_foreign and not label.private else private).append(message.text)
             case _:
                 pass
     return "\n".join(private), "\n".join(known)
