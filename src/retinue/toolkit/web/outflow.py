@@ -173,7 +173,8 @@ def find_private(query: str, request: Sequence[Message]) -> str:
 
 def _split_by_privacy(request: Sequence[Message]) -> tuple[str, str]:
     """Return the private text of a request, and the text that may be repeated."""
-    private, known = [], []
+    private: list[str] = []
+    known: list[str] = []
     for message in request:
         match message:
             case UserMessage():
