@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
@@ -41,6 +42,10 @@ _SOONEST = "SELECT min(next_at) FROM jobs WHERE enabled AND next_at IS NOT NULL"
 _BEGIN = (
     "INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary) VALUES (?, ?, ?, ?, ?, 'running', '')"
 )
+_ADOPT_RUN = """
+INSERT OR IGNORE INTO job_runs (run, job, slot, reason, started_at, outcome, summary, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
 _REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
 _RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
@@ -219,6 +224,22 @@ class JobStore:
             _write(base, fresh)
         return fresh
 
+    def adopt(self, job: Job, runs: Iterable[JobRun] = ()) -> bool:
+        """Store a job of another program under its own id, with the runs that ended; return False if it exists.
+
+        Its slots count from now on, and a job whose times are over is stored as finished.
+        """
+        planned = plan_next(job, self._clock.now())
+        with self._database.change(durable=True) as base:
+            if base.execute(_ONE, (job.id,)).fetchone() is not None:
+                return False
+            if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MAX_JOBS:
+                raise UsageError(f"There are already {MAX_JOBS:,} jobs. Remove some first.")
+            _write(base, planned)
+            for run in runs:
+                base.execute(_ADOPT_RUN, _run_row(run))
+        return True
+
     def change(self, job: Job) -> Job:
         """Store an edited job; its next run is planned again."""
         now = self._clock.now()
@@ -392,6 +413,12 @@ def _count_from_now(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
 
 def _has_run(base: sqlite3.Connection, job: Job, slot: datetime) -> bool:
     return bool(base.execute(_RAN, (job.id, format_moment(slot))).fetchone()[0])
+
+
+def _run_row(run: JobRun) -> tuple[object, ...]:
+    ended = format_moment(run.ended_at or run.started_at)
+    times = format_moment(run.slot), run.reason, format_moment(run.started_at)
+    return run.run, run.job, *times, run.outcome, run.summary, ended
 
 
 def _read_run(row: sqlite3.Row) -> JobRun:

@@ -33,10 +33,10 @@ def _which_repository(command: F) -> F:
 
 
 def _open(invocation: Invocation, folder: Path | None) -> Repository:
-    from retinue.storage.backup.repository import Repository
+    from retinue.storage.backup.repository import Repository, default_repository
 
     home = invocation.home.path
-    return Repository((folder.expanduser() if folder else home.with_name(f"{home.name}-backups")).absolute())
+    return Repository((folder.expanduser() if folder else default_repository(home)).absolute())
 
 
 @backup.command()

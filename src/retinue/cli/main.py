@@ -60,6 +60,7 @@ COMMANDS = {
     "sandbox": ("retinue.cli.tools:sandbox", "Explain, list and prune sandboxes."),
     "approvals": ("retinue.cli.security:approvals", "Approve or deny what agents request; list and edit allow rules."),
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
+    "import": ("retinue.cli.import_homes:import_homes", "Import a home of OpenClaw, or what Claude Code knows."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
 }

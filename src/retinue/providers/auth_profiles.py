@@ -146,7 +146,7 @@ class ProfileFile:
         found = []
         for profile_id, entry in _mapping(self._look().get("profiles")).items():
             try:
-                found.append(_read_profile(profile_id, entry, origin))
+                found.append(read_profile(profile_id, entry, origin))
             except ConfigError as error:
                 log.warning("auth profile %s in %s is not used: %s", profile_id, self.path, error)
         return tuple(found)
@@ -260,7 +260,8 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_profile(profile_id: str, entry: object, origin: Origin) -> Profile:
+def read_profile(profile_id: str, entry: object, origin: Origin) -> Profile:
+    """Return a profile of a file; raise `ConfigError` if it cannot be used."""
     fields = _mapping(entry)
     provider = canonical_provider(str(fields.get("provider") or profile_id.partition(":")[0]))
     match fields.get("type"):

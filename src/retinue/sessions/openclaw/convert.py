@@ -6,6 +6,7 @@ Messages are converted from JSON to JSON; `message_codec` decodes the result.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -185,6 +186,12 @@ def _mark_source(shape: Shape, message: Mapping[str, Any]) -> Shape:
 
 Shape = dict[str, Any]
 
+_INTERNAL = re.compile(
+    r"\s*<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)", re.DOTALL
+)
+_STAMP = re.compile(r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? [^\]\n]{1,40}\] ?")
+_RUNTIME = re.compile(r"\n+Runtime: [^\n]*\Z")
+
 _RESULT_ROLES = frozenset({"toolresult", "tool_result", "tool"})
 _CALL_TYPES = frozenset({"toolCall", "tool_call", "tool_use", "toolUse", "functionCall"})
 _RESULT_TYPES = frozenset({"tool_result", "toolResult"})
@@ -234,12 +241,28 @@ def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
     kind = text_or_none(mapping_of(message.get("provenance")).get("kind"))
     if label.is_owners and kind not in (None, "external_user"):
         label = Label.AGENT
+    if mapping_of(message.get("__openclaw")).get("senderIsOwner") is False:
+        label = Label.UNTRUSTED
+    spoken = [_without_context(shape) for shape in spoken]
     if not spoken and results:
         return results
     user: Shape = {"role": "user", "content": spoken, "trust": label.origin}
     sender = next((name for key in ("sender", "senderName") if (name := text_or_none(message.get(key)))), None)
     extra = {"sender": sender, "preface": text_or_none(message.get("preface"))}
     return [*results, user | {name: value for name, value in extra.items() if value}]
+
+
+def _without_context(shape: Shape) -> Shape:
+    """Return a part of a user message without what OpenClaw added to the text."""
+    return shape | {"text": strip_context(shape["text"])} if shape.get("type") == "text" else shape
+
+
+def strip_context(text: str) -> str:
+    """Remove the time stamp, the internal context and the `Runtime:` line that OpenClaw adds to messages."""
+    if "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" in text:
+        text = _INTERNAL.sub("", text)
+    stamp = _STAMP.match(text)
+    return _RUNTIME.sub("", text[stamp.end() :] if stamp else text)
 
 
 def _convert_answer(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -43,16 +43,22 @@ from retinue.storage.files.errors import explained
 IMPORTED = "retinue:imported"
 MAX_PROBLEMS = 5
 
+_CHOICES = ("providerOverride", "modelOverride", "modelOverrideSource", "thinkingLevel", "label", "displayName")
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_TRANSCRIPT = re.compile(rf".+{re.escape(SUFFIX)}(\.(reset|deleted)\..+)?")
 _BATCH = 1024 * 1024
 
 
 class ForeignTranscript(Struct, frozen=True):
-    """A transcript to import; `row` and `key` are its row and session key in the index next to it."""
+    """A transcript to import; `row` and `key` are its row and session key in the index next to it.
+
+    An archived one has the ending of its name, such as `reset.2026-01-01T00-00-00.000Z`, and becomes an archive.
+    """
 
     path: Path
     key: str | None = None
     row: Mapping[str, Any] = field(default_factory=dict)
+    archived: str = ""
 
 
 class ImportRoute(Struct, frozen=True):
@@ -111,13 +117,13 @@ def imported_key(agent: AgentId, session: SessionId) -> SessionKey:
 def find_transcripts(path: Path) -> tuple[ForeignTranscript, ...]:
     """Return the transcripts in a file, a session folder, or an OpenClaw home; raise `UsageError` if there are none."""
     if path.is_file():
-        return (_match_row(path, _read_rows(path.parent)),)
+        return (_match_row(path, read_rows(path.parent)),)
     if not path.is_dir():
         raise UsageError(f"There is no file or folder {path}.")
     for place in ("", "sessions/", "agents/*/sessions/"):
         files = sorted(path.glob(f"{place}*{SUFFIX}"))
         if files:
-            rows = {folder: _read_rows(folder) for folder in {file.parent for file in files}}
+            rows = {folder: read_rows(folder) for folder in {file.parent for file in files}}
             found = [_match_row(file, rows[file.parent]) for file in files]
             # Transcripts with a key come first, because a key goes to the first one that requests it.
             return tuple(sorted(found, key=lambda foreign: foreign.key is None))
@@ -132,30 +138,45 @@ def import_transcripts(
     dry_run: bool = False,
 ) -> list[ImportResult]:
     """Import transcripts, each only once even if repeated; with `dry_run` only report what would be done."""
-    stores: dict[AgentId, SessionStore] = {}
-    taken: dict[SessionKey, SessionId] = {}
-    done = []
+    return list(import_each(found, route, open_store, dry_run=dry_run))
+
+
+def import_each(
+    found: Iterable[ForeignTranscript],
+    route: ImportRoute,
+    open_store: Callable[[AgentId], SessionStore],
+    *,
+    dry_run: bool = False,
+) -> Iterator[ImportResult]:
+    """Import transcripts one by one, as `import_transcripts` does, and yield each result."""
+    targets: dict[AgentId, _Target] = {}
     for foreign in found:
         try:
             session = _identify(foreign.path)
             key = route.key_for(foreign, session)
-            if key.agent not in stores:
-                store = stores[key.agent] = open_store(key.agent)
-                taken |= {known.key: known.id for known in store.list()} if store.folder.is_dir() else {}
-            result = _import(foreign, key, session, stores[key.agent], taken, dry_run=dry_run)
+            if key.agent not in targets:
+                targets[key.agent] = _Target(open_store(key.agent))
+            yield _import(foreign, key, session, targets[key.agent], dry_run=dry_run)
         except RetinueError as error:
-            result = ImportResult(foreign.path, ImportOutcome.FAILED, reason=str(error))
-        if result.outcome is ImportOutcome.IMPORTED and result.key is not None and result.session is not None:
-            taken[result.key] = result.session
-        done.append(result)
+            yield ImportResult(foreign.path, ImportOutcome.FAILED, reason=str(error))
     if not dry_run:
-        for store in stores.values():
-            if store.folder.is_dir():
-                store.list()
-    return done
+        for target in targets.values():
+            if target.store.folder.is_dir():
+                target.store.list()
 
 
-def _read_rows(folder: Path) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+class _Target:
+    """The store of an agent, with the keys and names that are taken; a listing for each transcript would be slow."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store = store
+        exists = store.folder.is_dir()
+        self.keys = {known.key: known.id for known in store.list()} if exists else {}
+        names = (path.name for path in store.folder.iterdir()) if exists else iter(())
+        self.sessions = {SessionId(name.partition(SUFFIX)[0]) for name in names if _TRANSCRIPT.fullmatch(name)}
+
+
+def read_rows(folder: Path) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     """Return the rows of a folder's index by file name; an unreadable index counts as empty."""
     try:
         with open_regular(folder / INDEX_NAME) as descriptor:
@@ -166,8 +187,13 @@ def _read_rows(folder: Path) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     for key, value in sorted(data.items(), key=lambda item: str(mapping_of(item[1]).get("updatedAt")).zfill(20)):
         row = mapping_of(value)
         file = text_or_none(row.get("sessionFile")) or f"{row.get('sessionId')}{SUFFIX}"
-        rows[Path(file).name] = (key, row)
+        rows[Path(file).name] = (key, choices_of(row))
     return rows
+
+
+def choices_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a person chose for a session; a row has far more, such as a copy of the list of skills."""
+    return {name: row[name] for name in _CHOICES if row.get(name) is not None}
 
 
 def _match_row(path: Path, rows: Mapping[str, tuple[str, Mapping[str, Any]]]) -> ForeignTranscript:
@@ -196,19 +222,19 @@ def _import(
     foreign: ForeignTranscript,
     key: SessionKey,
     session: SessionId,
-    store: SessionStore,
-    taken: Mapping[SessionKey, SessionId],
+    target: _Target,
     *,
     dry_run: bool,
 ) -> ImportResult:
-    owner = taken.get(key)
+    store = target.store
+    owner = target.keys.get(key)
     if foreign.path.parent == store.folder.resolve():
         # One of our own transcripts that lost its header: its readable lines become a new transcript.
         session = SessionId(f"{session}-recovered")
         owner = None if owner == foreign.path.name.partition(SUFFIX)[0] else owner
-    if any(_is_copy(path.name, session) for path in store.folder.glob(f"{session}{SUFFIX}*")):
+    if session in target.sessions:
         return ImportResult(foreign.path, ImportOutcome.ALREADY, session=session, reason="It was imported before.")
-    if owner is not None:
+    if owner is not None and not foreign.archived:
         key = imported_key(key.agent, session)
     copy = _Copy(foreign, key, session)
     if dry_run:
@@ -216,8 +242,13 @@ def _import(
             pass
     else:
         make_private_dir(store.folder)
-        _write(copy, store.path_of(session))
+        path = store.path_of(session)
+        _write(copy, path.with_name(f"{path.name}.{foreign.archived}") if foreign.archived else path)
     outcome = ImportOutcome.IMPORTED if copy.translation.messages else ImportOutcome.EMPTY
+    if outcome is ImportOutcome.IMPORTED:
+        target.sessions.add(session)
+        if not foreign.archived:
+            target.keys[key] = session
     return ImportResult(
         foreign.path,
         outcome,
@@ -228,10 +259,6 @@ def _import(
         tuple(copy.problems),
         "" if copy.translation.messages else "No message in it can be read.",
     )
-
-
-def _is_copy(name: str, session: SessionId) -> bool:
-    return re.fullmatch(rf"{re.escape(session)}{re.escape(SUFFIX)}(\.(reset|deleted)\..+)?", name) is not None
 
 
 class _Copy:

@@ -31,6 +31,7 @@ _NOT_BACKED_UP = tuple(
         (r"memory|agents/[^/]+/qmd", "derived from notes and transcripts; built again when needed"),
         (r"models", "can be downloaded again"),
         (r"sandboxes|logs", "not needed to restore the home"),
+        (r"imports/[^/]+/scratch", "copies for an import"),
         (r"state\.sqlite\.copy.*", "copies of the database"),
         (r"(.*/)?\.(retinue|import)-[^/]*\.tmp", "temporary file"),
     )

@@ -99,6 +99,11 @@ class BackupFault(Struct, frozen=True):
     problem: str
 
 
+def default_repository(home: Path) -> Path:
+    """Return the folder for the backups of a home if no other is named."""
+    return home.with_name(f"{home.name}-backups")
+
+
 class Repository:
     """A folder with backups."""
 
