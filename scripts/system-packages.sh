@@ -2,6 +2,7 @@
 # Install the system packages that tests need. Quick when they are there already.
 set -eu
 sh "$(dirname "$0")/install-qmd.sh"
+sh "$(dirname "$0")/install-mcp-programs.sh"
 
 missing=""
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }

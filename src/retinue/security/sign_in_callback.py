@@ -28,7 +28,7 @@ class SignInCallback:
 
     async def wait(self, state: str, seconds: float) -> Mapping[str, str]:
         """Wait for the parameters of the request with this state; return none if it does not come in time."""
-        self._state = state
+        self._state, self._answer, self._done = state, {}, anyio.Event()
         with anyio.move_on_after(seconds):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listener.serve, self._serve)

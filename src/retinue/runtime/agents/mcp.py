@@ -41,8 +41,13 @@ def make_transport_parts(home: Home, server: str, commands: CommandTable, secret
 
 def open_tokens(home: Home, server: str) -> StoredTokens:
     """Return the stored tokens of a server with an address."""
-    from retinue.toolkit.mcp.sign_in import StoredTokens
+    from retinue.toolkit.mcp.sign_in import StoredTokens, make_registered_client
 
-    url = home.config.mcp.servers[server].url
-    assert url is not None
-    return StoredTokens(home.paths.path, server, url, home.redactor)
+    settings = home.config.mcp.servers[server]
+    assert settings.url is not None
+    client, registered = None, settings.oauth
+    if registered.client_id is not None:
+        secrets = Secrets(home.environment, home.redactor)
+        secret = secrets.resolve(registered.client_secret) if registered.client_secret is not None else None
+        client = make_registered_client(registered.client_id, secret)
+    return StoredTokens(home.paths.path, server, settings.url, home.redactor, client)

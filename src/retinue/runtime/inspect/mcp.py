@@ -33,7 +33,7 @@ async def try_server(home: Home, server: str, auth: Auth | None = None, seconds:
     """Connect to a server and store what it offers; `auth` replaces the stored sign-in, `seconds` the time limit."""
     if not is_installed():
         raise ToolFailed(NOT_INSTALLED)
-    from retinue.toolkit.mcp.connection import Target, open_client
+    from retinue.toolkit.mcp.connection import SignInNeeded, Target, open_client
     from retinue.toolkit.mcp.pipes import PrintedLines
 
     settings, store, printed = home.config.mcp.servers[server], CatalogStore(home.paths.path), PrintedLines(errors=True)
@@ -48,7 +48,8 @@ async def try_server(home: Home, server: str, auth: Auth | None = None, seconds:
                 store.save(server, opened.catalog)
                 return ServerTrial(opened.catalog)
         except ToolFailed as error:
-            store.save_problem(server, settings, str(error), home.clock.now())
+            needs_sign_in = isinstance(error, SignInNeeded)
+            store.save_problem(server, settings, str(error), home.clock.now(), needs_sign_in=needs_sign_in)
             return ServerTrial(store.load(server, settings), str(error), printed.text)
 
 
@@ -63,7 +64,8 @@ async def sign_in(home: Home, server: str, show_page: Callable[[str], None]) -> 
     from retinue.toolkit.mcp.sign_in import LOGIN_SECONDS, make_login
 
     tokens = open_tokens(home, server)
+    wanted_scope = tokens.wanted_scope
     tokens.forget()  # the client is registered with the address of this sign-in
     async with open_callback() as callback:
-        auth = make_login(settings, tokens, callback, show_page)
+        auth = make_login(settings, tokens, callback, show_page, wanted_scope)
         return await try_server(home, server, auth, LOGIN_SECONDS)

@@ -57,6 +57,7 @@ class ServerCatalog(Struct, frozen=True):
     has_prompts: bool = False
     problem: str = ""
     problem_at: datetime | None = None
+    needs_sign_in: bool = False
 
 
 def digest_settings(settings: McpServerSettings) -> str:
@@ -138,9 +139,12 @@ class CatalogStore:
         except (OSError, StorageError) as error:
             log.warning("what the MCP server %s offers cannot be stored: %s", server, error)
 
-    def save_problem(self, server: str, settings: McpServerSettings, problem: str, now: datetime) -> None:
+    def save_problem(
+        self, server: str, settings: McpServerSettings, problem: str, now: datetime, *, needs_sign_in: bool = False
+    ) -> None:
         """Store why a server could not be used; what it offered before is kept."""
-        self.save(server, replace(self.load(server, settings), problem=problem, problem_at=now))
+        known = self.load(server, settings)
+        self.save(server, replace(known, problem=problem, problem_at=now, needs_sign_in=needs_sign_in))
 
     def remove(self, server: str) -> None:
         """Forget a server."""

@@ -40,6 +40,12 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 MAX_PAGES = 50
+END_SECONDS = 5.0
+"""How long to wait for the reason why a connection ended."""
+
+
+class SignInNeeded(ToolFailed):
+    """A server refused a request until the owner signs in, or signs in with more rights. The request had no effect."""
 
 
 class Target(Struct, frozen=True):
@@ -72,16 +78,18 @@ async def open_client(
     `on_change` is called when the server says that its tools have changed.
     """
     server, seconds = target.server, target.settings.connection_timeout_ms / 1000
-    # The connection has scopes of its own, so the one with the time limit must enclose it to its end.
-    with anyio.move_on_after(seconds) as limit:
-        async with AsyncExitStack() as stack:
-            try:
+    try:
+        # The connection has scopes of its own, so the one with the time limit must enclose it to its end.
+        with anyio.move_on_after(seconds) as limit:
+            async with AsyncExitStack() as stack:
                 client = await _connect(target, _transports(target, parts, printed), on_change, stack)
                 opened = await list_offers(target, client, clock)
-            except Exception as error:  # border: the SDK raises what transports raise
-                raise _as_failure(target, error) from error
-            limit.deadline = math.inf
-            yield opened
+                limit.deadline = math.inf
+                yield opened
+    except ToolFailed:
+        raise
+    except Exception as error:  # border: the SDK raises what transports raise, also when it closes them
+        raise _as_failure(target, error) from error
     if limit.cancelled_caught:
         raise ToolFailed(f"The MCP server {server} did not answer within {seconds:g} s.")
 
@@ -190,6 +198,8 @@ class McpConnection:
         self._open: OpenClient | None = None
         self._has_changed = False
         self._holder: anyio.CancelScope | None = None
+        self._ended = anyio.Event()
+        self._refusal: SignInNeeded | None = None
         self._calls = 0
         self._used_at = 0.0
         self._pause = 0.0
@@ -215,6 +225,9 @@ class McpConnection:
             yield opened
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
+                refusal = await self._find_refusal()
+                if refusal is not None:
+                    raise refusal from error
                 self._fail(opened)
                 raise ToolFailed(
                     f"The connection to the MCP server {self._target.server} broke during the call. It may have had an "
@@ -227,7 +240,13 @@ class McpConnection:
             raise ToolFailed(f"The MCP server {self._target.server} refused: {explain(error)}") from error
         except RetinueError:
             raise
-        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, ValueError) as error:
+        except ValueError as error:
+            log.warning("the MCP server %s sent an invalid answer: %s", self._target.server, error)
+            raise ToolFailed(
+                f"The answer of the MCP server {self._target.server} does not follow the protocol. The call may have had "
+                "an effect."
+            ) from error
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self._fail(opened)
             raise ToolFailed(f"The MCP server {self._target.server} failed: {explain(error)}") from error
         else:
@@ -240,6 +259,12 @@ class McpConnection:
         """Close the connection; running calls fail."""
         if self._holder is not None:
             self._holder.cancel()
+
+    async def _find_refusal(self) -> SignInNeeded | None:
+        """Return the demand for a sign-in that ended the connection; None if something else ended it."""
+        with anyio.move_on_after(END_SECONDS):
+            await self._ended.wait()
+        return self._refusal
 
     def _note_change(self) -> None:
         self._has_changed = True
@@ -273,6 +298,7 @@ class McpConnection:
         from retinue.toolkit.mcp.pipes import PrintedLines
 
         started = False
+        self._ended, self._refusal = anyio.Event(), None
         with anyio.CancelScope() as scope:
             try:
                 parts, clock = self._make_parts(), self._clock
@@ -287,10 +313,12 @@ class McpConnection:
                 if not started:
                     task_status.started(failure)
                 else:
+                    self._refusal = failure if isinstance(failure, SignInNeeded) else None
                     log.warning("the connection to the MCP server %s ended: %s", self._target.server, failure)
             finally:
                 if self._holder is scope:
                     self._open = self._holder = None
+                self._ended.set()
 
     async def _wait_until_idle(self) -> None:
         limit = float(self._target.settings.idle_seconds)

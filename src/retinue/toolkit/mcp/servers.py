@@ -49,6 +49,8 @@ def describe_server(name: str, settings: McpServerSettings, catalog: ServerCatal
     tools = tuple(tool.name for tool in catalog.tools if is_selected(tool.name, settings))
     if not settings.enabled:
         state = "disabled"
+    elif catalog.needs_sign_in:
+        state = "sign-in needed"
     elif catalog.problem:
         state = "failed"
     else:
@@ -108,12 +110,16 @@ class McpServers:
                     group.start_soon(self._try_to_list, name, agent)
 
     async def _try_to_list(self, server: str, agent: AgentId) -> None:
+        from retinue.toolkit.mcp.connection import SignInNeeded
+
         try:
             async with self.connection(server, agent).use():
                 pass
         except ToolFailed as error:
             log.warning("%s", error)
-            self.store.save_problem(server, self.settings.servers[server], str(error), self.clock.now())
+            needs_sign_in = isinstance(error, SignInNeeded)
+            settings, now = self.settings.servers[server], self.clock.now()
+            self.store.save_problem(server, settings, str(error), now, needs_sign_in=needs_sign_in)
             self._catalogs.pop(server, None)
 
     def connection(self, server: str, agent: AgentId) -> McpConnection:

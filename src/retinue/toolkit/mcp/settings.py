@@ -53,6 +53,12 @@ class McpOAuthSettings(Settings):
 
     scope: str | None = key(None)
     """The scopes to request, separated by spaces. Default: those that the server names."""
+    client_id: str | None = key(None)
+    """The id of a client that you registered with the service. Default: the client registers itself."""
+    client_secret: SecretValue | None = key(None)
+    """The secret of that client, if it has one."""
+    client_metadata_url: str | None = key(None)
+    """An address of yours that describes this client, for services that identify clients so."""
 
 
 class McpServerSettings(Settings):
@@ -120,6 +126,11 @@ def _check_server(servers: dict[str, McpServerSettings]) -> None:
             raise ValueError(f"the MCP server {name} needs either `command` or `url`")
         if server.url is not None and not re.match(r"https?://[^/\s]", server.url):
             raise ValueError(f"the address of the MCP server {name} begins with http:// or https://")
+        described = server.oauth.client_metadata_url
+        if described is not None and not re.match(r"https://[^/\s]+/\S", described):
+            raise ValueError(
+                f"`oauth.clientMetadataUrl` of the MCP server {name} is not an https:// address with a path"
+            )
 
 
 class McpSettings(Settings):
