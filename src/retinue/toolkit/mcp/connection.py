@@ -243,8 +243,8 @@ class McpConnection:
         except ValueError as error:
             log.warning("the MCP server %s sent an invalid answer: %s", self._target.server, error)
             raise ToolFailed(
-                f"The answer of the MCP server {self._target.server} does not follow the protocol. The call may have had "
-                "an effect."
+                f"The answer of the MCP server {self._target.server} does not follow the protocol. The call may have "
+                "had an effect."
             ) from error
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self._fail(opened)
