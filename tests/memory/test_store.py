@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import date
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from retinue.core.errors import StorageError
 from retinue.core.labels import Label
 from retinue.memory.embedding import normalise
+from retinue.memory.store.postgres import PostgresStore
 from retinue.memory.store.protocol import (
     FileRecord,
     IndexDamaged,
@@ -30,16 +31,25 @@ from retinue.memory.store.schema import SCHEMA_VERSION, translated_errors
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.memory.store.vectors import SignTable, _closest, encode_lines, line_cosines, sign_bits
 from retinue.storage.files import DiskFull, NoPermission, ReadOnly
+from retinue.storage.postgres.server import PostgresServer
+from tests.postgres import create_database
 
 IDENTITY = IndexIdentity("test", "words", "", 400, 80)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[IndexStore]:
-    made = SqliteStore(tmp_path / "index.sqlite")
-    made.adopt(IDENTITY)
-    yield made
-    made.close()
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IndexStore]:
+    with ExitStack() as stack:
+        made: IndexStore
+        if request.param == "sqlite":
+            made = SqliteStore(tmp_path / "index.sqlite")
+        else:
+            server = PostgresServer(create_database())
+            stack.callback(server.close)
+            made = PostgresStore(server, "main")
+        stack.callback(made.close)
+        made.adopt(IDENTITY)
+        yield made
 
 
 def record(path: str, digest: str = "1", day: date | None = None) -> FileRecord:
@@ -212,9 +222,11 @@ def test_notes_are_kept(store: IndexStore) -> None:
     assert store.get_meta("x") == "1"
 
 
-def test_the_files_are_private(tmp_path: Path, store: IndexStore) -> None:
+def test_the_files_are_private(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "index.sqlite")
     store.put([(record("a.md"), [chunk("x")])])
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    store.close()
     assert set(modes.values()) == {"0o600"}
 
 

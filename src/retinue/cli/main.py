@@ -62,6 +62,7 @@ COMMANDS = {
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
     "import": ("retinue.cli.import_homes:import_homes", "Import a home of OpenClaw, or what Claude Code knows."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
+    "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
 }
 """Every command with its target and its summary.

@@ -155,8 +155,14 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
         model = settings.model.primary
     sandbox = sandbox_status(home, SessionKey.main(agent))
     search = settings.memory_search
-    found = summarise_memory(search.index_file(home.paths.path, agent)) if search.enabled else None
-    memory = "off" if not search.enabled else "without notes yet" if found is None else "ready"
+    in_files = home.config.storage.url is None
+    found = summarise_memory(search.index_file(home.paths.path, agent)) if search.enabled and in_files else None
+    if not search.enabled:
+        memory = "off"
+    elif not in_files:
+        memory = "in PostgreSQL"
+    else:
+        memory = "without notes yet" if found is None else "ready"
     return {
         "id": agent,
         "default": settings.is_default,

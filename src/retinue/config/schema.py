@@ -14,6 +14,7 @@ from retinue.config.sections.gateway import (
     PluginsSettings,
 )
 from retinue.config.sections.routing import ChannelSettings, CommandsSettings, MessagesSettings
+from retinue.config.sections.storage import StorageSettings
 from retinue.config.sections.tools import ToolsSection
 from retinue.context.settings import DocsSettings
 from retinue.dispatch.settings import Binding
@@ -44,6 +45,8 @@ class Config(Settings):
     """Which skills agents may use, and where they are found."""
     memory: MemorySettings = key(MemorySettings)
     """Memory settings that all agents share."""
+    storage: StorageSettings = key(StorageSettings)
+    """Where stored data is kept."""
     models: ModelsSettings = key(ModelsSettings)
     """Model providers."""
     auth: AuthSettings = key(AuthSettings)

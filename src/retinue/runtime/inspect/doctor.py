@@ -273,10 +273,11 @@ def _see_sandbox(home: Home, agent: AgentId, shown: tuple[Path, ...] = ()) -> Sa
 
 async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
     path, wants_vectors = index_path(workspace), workspace.settings.memory_search.store.vector.enabled
-    if not path.exists():
-        return MemoryFacts(path, exists=False)
-    if not is_whole(path):
-        return MemoryFacts(path, problem=f"The index {path} is damaged.")
+    if workspace.home.config.storage.url is None:
+        if not path.exists():
+            return MemoryFacts(path, exists=False)
+        if not is_whole(path):
+            return MemoryFacts(path, problem=f"The index {path} is damaged.")
     try:
         async with open_memory(workspace) as memory:
             if not isinstance(memory, MemoryIndex):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,14 @@ from retinue.memory.notes import USUAL_LIMITS, Corpus, Excerpt, ReadLimits, no_d
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
+from retinue.memory.store.protocol import IndexStore
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.providers.settings import ModelsSettings
 from retinue.providers.vendors import settings_of
 from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.memory.sources import open_notes, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
+from retinue.storage.postgres import open_server
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
@@ -47,6 +49,20 @@ def index_path(workspace: AgentWorkspace) -> Path:
     return workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
 
 
+@contextmanager
+def open_store(workspace: AgentWorkspace, secrets: Secrets) -> Iterator[IndexStore]:
+    """Open the store of an agent's index: in PostgreSQL if `storage.url` is set, otherwise in a file of the home."""
+    url = workspace.home.config.storage.url
+    if url is None:
+        yield SqliteStore(index_path(workspace))
+        return
+    with open_server(secrets.resolve(url)) as server:
+        from retinue.memory.store.postgres import PostgresStore  # most homes have no server
+
+        server.check_schema()
+        yield PostgresStore(server, workspace.id)
+
+
 @asynccontextmanager
 async def open_index(
     workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
@@ -62,7 +78,7 @@ async def open_index(
         if writes is None:
             writes = stack.enter_context(open_writes(workspace))
         notes = stack.enter_context(open_notes(workspace, writes, due if due is not None else set()))
-        store = SqliteStore(index_path(workspace))
+        store = stack.enter_context(open_store(workspace, secrets))
         index = MemoryIndex(
             store,
             Corpus(
