@@ -1,4 +1,4 @@
-"""Scheduled jobs, heartbeats and sub-agents."""
+"""Scheduled jobs and heartbeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Done, Method, Nothing, Params, Wire
+from retinue.wire.frames import Done, Method, Params, Wire
 from retinue.wire.protocol import Scope
 
 JobName = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -54,22 +54,6 @@ class Beat(Wire, frozen=True):
     beat: dict[str, Any]
 
 
-class OfChild(Params, frozen=True):
-    """A sub-agent, by its run id."""
-
-    run_id: Annotated[str, Meta(min_length=1, max_length=100)]
-
-
-class Children(Wire, frozen=True):
-    """Sub-agents, newest first."""
-
-    subagents: list[dict[str, Any]]
-
-
-class Child(Wire, frozen=True):
-    subagent: dict[str, Any]
-
-
 CRON_LIST = Method("cron.list", Scope.READ, OfAgent, Jobs, "List all jobs, or those of one agent.")
 CRON_ADD = Method("cron.add", Scope.ADMIN, AddJob, Job, "Add a job.", changes=True)
 CRON_EDIT = Method("cron.edit", Scope.ADMIN, EditJob, Job, "Change, pause or resume a job.", changes=True)
@@ -78,12 +62,8 @@ CRON_RUN = Method("cron.run", Scope.ADMIN, OfJob, Done, "Run a job now, in addit
 CRON_RUNS = Method("cron.runs", Scope.READ, OfJob, JobRuns, "List the latest runs of a job.")
 HEARTBEAT_LOG = Method("heartbeat.log", Scope.READ, OfAgent, Beats, "List the latest heartbeats and their results.")
 HEARTBEAT_RUN = Method("heartbeat.run", Scope.ADMIN, OfAgent, Beat, "Run an agent's heartbeat now.", changes=True)
-SUBAGENTS_LIST = Method("subagents.list", Scope.READ, Nothing, Children, "List sub-agents and their states.")
-SUBAGENTS_GET = Method("subagents.get", Scope.READ, OfChild, Child, "Return a sub-agent and its result.")
-SUBAGENTS_CANCEL = Method("subagents.cancel", Scope.WRITE, OfChild, Child, "Cancel a sub-agent.", changes=True)
 
 METHODS = (
     *(CRON_LIST, CRON_ADD, CRON_EDIT, CRON_REMOVE, CRON_RUN, CRON_RUNS),
     *(HEARTBEAT_LOG, HEARTBEAT_RUN),
-    *(SUBAGENTS_LIST, SUBAGENTS_GET, SUBAGENTS_CANCEL),
 )

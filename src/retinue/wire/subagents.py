@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
-from retinue.wire.frames import Method, Name, Params, Time, Wire
+from retinue.wire.frames import Method, Name, Params, Wire
 from retinue.wire.messages import OfSession, RunName
 from retinue.wire.protocol import Scope
 
@@ -17,29 +17,14 @@ class ListSubagents(OfSession, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
-class SubagentRow(Wire, frozen=True):
-    """A sub-agent: its task, and its result when it has ended.
-
-    `untrusted` means that its task or its result contains untrusted text.
-    """
-
-    run_id: str
-    session_key: str
-    parent: str
-    label: str
-    task: str
-    state: str
-    asked_at: Time
-    started_at: Time | None
-    ended_at: Time | None
-    text: str
-    untrusted: bool
-
-
-class SubagentRows(Wire, frozen=True):
+class SubagentList(Wire, frozen=True):
     """Sub-agents, newest first."""
 
-    subagents: list[SubagentRow]
+    subagents: list[dict[str, Any]]
+
+
+class OneSubagent(Wire, frozen=True):
+    subagent: dict[str, Any]
 
 
 class StartSubagent(OfSession, frozen=True, kw_only=True):
@@ -52,10 +37,9 @@ class StartSubagent(OfSession, frozen=True, kw_only=True):
     timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
 
 
-class StartedSubagent(Wire, frozen=True):
+class StartedSubagent(OneSubagent, frozen=True):
     """The sub-agent; `notes` say what of the request was not possible."""
 
-    subagent: SubagentRow
     notes: list[str]
 
 
@@ -65,14 +49,14 @@ class OfSubagent(Params, frozen=True):
     run_id: RunName
 
 
-class CancelledSubagent(Wire, frozen=True):
+class CancelledSubagent(OneSubagent, frozen=True):
     """The sub-agent, and whether it was still running."""
 
-    run_id: str
     cancelled: bool
 
 
-LIST = Method("subagents.list", Scope.READ, ListSubagents, SubagentRows, "List sub-agents with their results.")
+LIST = Method("subagents.list", Scope.READ, ListSubagents, SubagentList, "List sub-agents and their states.")
+GET = Method("subagents.get", Scope.READ, OfSubagent, OneSubagent, "Return a sub-agent and its result.")
 START = Method(
     "subagents.start",
     Scope.WRITE,
@@ -81,6 +65,6 @@ START = Method(
     "Start a sub-agent for a session, which gets its result as a message.",
     True,
 )
-CANCEL = Method("subagents.cancel", Scope.WRITE, OfSubagent, CancelledSubagent, "End a sub-agent.", True)
+CANCEL = Method("subagents.cancel", Scope.WRITE, OfSubagent, CancelledSubagent, "Cancel a sub-agent.", True)
 
-METHODS = (LIST, START, CANCEL)
+METHODS = (LIST, GET, START, CANCEL)

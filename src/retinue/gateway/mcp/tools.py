@@ -84,6 +84,20 @@ def _shape_answer(waited: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _shape_subagents(listed: dict[str, Any]) -> dict[str, Any]:
+    return {"subagents": [_shape_subagent(child) for child in listed["subagents"]]}
+
+
+def _shape_one_subagent(result: dict[str, Any]) -> dict[str, Any]:
+    return result | {"subagent": _shape_subagent(result["subagent"])}
+
+
+def _shape_subagent(child: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a sub-agent that a model needs; `untrusted` covers its task and its result."""
+    fields = ("session", "parent", "label", "task", "state", "askedAt", "startedAt", "endedAt", "text")
+    return {"runId": child["runId"], **{name: child.get(name) for name in fields}, "untrusted": child["foreign"]}
+
+
 TOOLS = (
     GatewayTool("agents_list", agents.AGENTS_LIST, "List the agents.", {}),
     GatewayTool(
@@ -168,6 +182,7 @@ TOOLS = (
         subagents.LIST,
         "List sub-agents with their results, newest first.",
         {"sessionKey": "Only those of this conversation.", "agent": "Only those of this agent's main conversation."},
+        _shape_subagents,
     ),
     GatewayTool(
         "subagents_start",
@@ -182,8 +197,15 @@ TOOLS = (
             "model": "Its model, as provider/model.",
             "timeoutSeconds": "When to stop it.",
         },
+        _shape_one_subagent,
     ),
-    GatewayTool("subagents_cancel", subagents.CANCEL, "End a sub-agent.", {"runId": "As subagents_list gives it."}),
+    GatewayTool(
+        "subagents_cancel",
+        subagents.CANCEL,
+        "End a sub-agent.",
+        {"runId": "As subagents_list gives it."},
+        _shape_one_subagent,
+    ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
 

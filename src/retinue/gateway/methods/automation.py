@@ -8,13 +8,12 @@ from retinue.automation.heartbeat import WakeReason, describe_wake
 from retinue.automation.job_fields import draft_job, read_job_fields, revise_job
 from retinue.automation.jobs import describe_job, describe_run
 from retinue.core.errors import run_logged
-from retinue.dispatch.subagents import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.prompting import default_timezone
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Done, Nothing
+from retinue.wire.frames import Done
 
 MAX_BEATS = 100
 registry = MethodRegistry()
@@ -79,20 +78,3 @@ async def list_beats(call: Call, params: OfAgent) -> wire.Beats:
 async def run_heartbeat(call: Call, params: OfAgent) -> wire.Beat:
     agent = call.runtime.home.agent_id(params.agent)
     return wire.Beat(beat=describe_wake(await call.gateway.background.heartbeats.run_now(agent, WakeReason.MANUAL)))
-
-
-@registry.implements(wire.SUBAGENTS_LIST)
-async def list_subagents(call: Call, params: Nothing) -> wire.Children:
-    return wire.Children(subagents=[describe_child(child) for child in call.gateway.background.subagents.store.all()])
-
-
-@registry.implements(wire.SUBAGENTS_GET)
-async def get_subagent(call: Call, params: wire.OfChild) -> wire.Child:
-    return wire.Child(subagent=describe_child(call.gateway.background.subagents.store.get(params.run_id)))
-
-
-@registry.implements(wire.SUBAGENTS_CANCEL)
-async def cancel_subagent(call: Call, params: wire.OfChild) -> wire.Child:
-    subagents = call.gateway.background.subagents
-    subagents.cancel(subagents.store.get(params.run_id))
-    return wire.Child(subagent=describe_child(subagents.store.get(params.run_id)))

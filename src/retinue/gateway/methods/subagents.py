@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from retinue.core.envelope import Inbound
-from retinue.dispatch.subagents import Child, SpawnOrder
+from retinue.dispatch.subagents import Child, SpawnOrder, describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.security.untrusted_text import literal
@@ -17,13 +18,13 @@ registry = MethodRegistry()
 
 
 @registry.implements(wire.LIST)
-async def list_subagents(call: Call, params: wire.ListSubagents) -> wire.SubagentRows:
+async def list_subagents(call: Call, params: wire.ListSubagents) -> wire.SubagentList:
     store = call.gateway.background.subagents.store
     if params.session_key is None and params.agent is None:
         found = store.all(params.limit)
     else:
         found = store.of_parent(call.session(params.session_key, params.agent))[: params.limit]
-    return wire.SubagentRows([_row(call, child) for child in found])
+    return wire.SubagentList([_row(call, child) for child in found])
 
 
 @registry.implements(wire.START)
@@ -44,25 +45,18 @@ async def start_subagent(call: Call, params: wire.StartSubagent) -> wire.Started
     return wire.StartedSubagent(_row(call, spawned.child), list(spawned.notes))
 
 
+@registry.implements(wire.GET)
+async def get_subagent(call: Call, params: wire.OfSubagent) -> wire.OneSubagent:
+    return wire.OneSubagent(_row(call, call.gateway.background.subagents.store.get(params.run_id)))
+
+
 @registry.implements(wire.CANCEL)
 async def cancel_subagent(call: Call, params: wire.OfSubagent) -> wire.CancelledSubagent:
     subagents = call.gateway.background.subagents
-    child = subagents.store.get(params.run_id)
-    return wire.CancelledSubagent(child.run, subagents.cancel(child))
+    cancelled = subagents.cancel(subagents.store.get(params.run_id))
+    return wire.CancelledSubagent(_row(call, subagents.store.get(params.run_id)), cancelled)
 
 
-def _row(call: Call, child: Child) -> wire.SubagentRow:
+def _row(call: Call, child: Child) -> dict[str, Any]:
     hide = call.runtime.shared.tools.hide
-    return wire.SubagentRow(
-        run_id=child.run,
-        session_key=child.session.text,
-        parent=child.parent.text,
-        label=child.label,
-        task=hide(child.task),
-        state=child.standing,
-        asked_at=child.asked_at,
-        started_at=child.started_at,
-        ended_at=child.ended_at,
-        text=hide(child.text),
-        untrusted=child.foreign,
-    )
+    return describe_child(child) | {"task": hide(child.task), "text": hide(child.text)}

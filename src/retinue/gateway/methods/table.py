@@ -26,6 +26,9 @@ def all_methods() -> Mapping[str, MethodBinding]:
     """Return the implementation of each method; raise `ValueError` if one is missing."""
     found: dict[str, MethodBinding] = {}
     for noun in _NOUNS:
+        twice = found.keys() & noun.registry.bindings.keys()
+        if twice:
+            raise ValueError(f"two modules implement these methods: {sorted(twice)}")
         found |= noun.registry.bindings
     if found.keys() != METHODS.keys():
         raise ValueError(f"these methods are declared or implemented, but not both: {found.keys() ^ METHODS.keys()}")
