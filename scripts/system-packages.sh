@@ -3,6 +3,7 @@
 set -eu
 sh "$(dirname "$0")/install-qmd.sh"
 sh "$(dirname "$0")/install-mcp-programs.sh"
+sh "$(dirname "$0")/install-clawhub.sh"
 
 missing=""
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from rich.progress import Progress, TaskID
+
     from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
     from retinue.security.redaction import Redactor
@@ -308,3 +310,32 @@ def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
 def print_store_notes(invocation: Invocation, store: SessionStore) -> None:
     for note in store.notes:
         invocation.note(note)
+
+
+class ProgressBar:
+    """Show a progress bar on the terminal for long work."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._visible = not invocation.quiet and not invocation.as_json and is_terminal(sys.stderr)
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def show(self, what: str, done: int, total: int) -> None:
+        if not self._visible:
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._progress.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.terminal import count, format_value, is_terminal, label
+from retinue.cli.common import Group, Invocation, ProgressBar, pass_invocation, table
+from retinue.cli.terminal import count, format_value, label
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from retinue.memory.backend import SearchResult
     from retinue.memory.index import MemoryIndex
     from retinue.memory.notes import NoteProblem
@@ -109,7 +106,7 @@ def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     async def bring(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
         from retinue.memory.embed_texts import BatchUse
 
-        with _Bar(invocation) as bar:
+        with ProgressBar(invocation) as bar:
             report = await found.sync(force=force, use=BatchUse.WAIT, progress=bar.show)
         return {
             "agent": room.id,
@@ -216,7 +213,7 @@ def list_facts(invocation: Invocation, agent: str | None) -> None:
         from retinue.memory.index import MemoryIndex
 
         index = opened if isinstance(opened, MemoryIndex) else opened.builtin
-        with _Bar(invocation) as bar:
+        with ProgressBar(invocation) as bar:
             await index.sync(progress=bar.show)
         return [asdict(fact) for fact in await index.standing()]
 
@@ -259,7 +256,7 @@ def _search(
         # A person at a prompt waits for the whole index rather than search half of it, but not for a hanging program.
         is_builtin = room.home.config.memory.backend == "builtin"
         limit = None if is_builtin else room.home.config.memory.qmd.update.command_timeout_ms / 1000
-        with _Bar(invocation) as bar, anyio.move_on_after(limit) as deadline:
+        with ProgressBar(invocation) as bar, anyio.move_on_after(limit) as deadline:
             await opened.sync(progress=bar.show)
         rules = with_limits(opened.rules, max_results=most, min_score=min_score)
         seconds = room.settings.memory_search.query.timeout_ms / 1000
@@ -319,32 +316,3 @@ def _note_problems(invocation: Invocation, problems: list[dict[str, str]]) -> No
         invocation.note(f"{problem['path']}: {problem['message']}")
     if len(problems) > _SHOWN_PROBLEMS:
         invocation.note(f"… and {len(problems) - _SHOWN_PROBLEMS} more; --json lists them all.")
-
-
-class _Bar:
-    """Show a progress bar on the terminal for long work."""
-
-    def __init__(self, invocation: Invocation) -> None:
-        self._visible = not invocation.quiet and not invocation.as_json and is_terminal(sys.stderr)
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def show(self, what: str, done: int, total: int) -> None:
-        if not self._visible:
-            return
-        if self._progress is None:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._progress.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done, total=total)
-
-    def __exit__(self, *_error: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()

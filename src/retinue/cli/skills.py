@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import asdict
 
+from retinue.cli import skills_install, skills_registry, skills_review
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.skills_review import COMMANDS
 from retinue.cli.terminal import format_value, label
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _which(command: Any) -> Any:
     return command
 
 
-for _command in COMMANDS:
+for _command in (*skills_install.COMMANDS, *skills_review.COMMANDS, *skills_registry.COMMANDS):
     skills.add_command(_command)
 
 
@@ -74,10 +74,14 @@ def list_skills(invocation: Invocation, agent: str | None, paths: tuple[Path, ..
 
 @skills.command()
 @click.argument("name")
+@click.option("--remote", is_flag=True, help="Ask the registry about a skill that need not be installed.")
 @_which
 @pass_invocation
-def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path, ...]) -> None:
+def info(invocation: Invocation, name: str, remote: bool, agent: str | None, paths: tuple[Path, ...]) -> None:
     """Show the details of a skill."""
+    if remote:
+        skills_registry.show_remote(invocation, name)
+        return
     with _open(invocation, agent, paths) as room:
         details = _describe(_find(room.skills(), name))
     invocation.show(

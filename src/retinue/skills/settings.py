@@ -53,6 +53,9 @@ class SkillEntry(Settings):
 class SkillsSettings(Settings):
     """Which skills the agents may use, and their sources."""
 
+    registry: str = key("https://clawhub.ai")
+    """The site of the registry that skills are installed from, or the registry itself. The variable `CLAWHUB_REGISTRY`
+    overrides the default."""
     review: Literal["foreign", "all"] = key("foreign")
     """Which new or changed skills are off until the owner accepts them: `foreign` means those of a project, a registry,
     a Git repository or an archive, and every skill that was accepted before; `all` also means new skills in the

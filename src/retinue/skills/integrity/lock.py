@@ -23,6 +23,8 @@ class SkillOrigin(Struct, frozen=True, rename="camel", omit_defaults=True):
     registry: str = ""
     slug: str = ""
     owner: str = ""
+    path: str = ""
+    """The folder of the skill in the repository or archive."""
 
 
 class KeptVersion(Struct, frozen=True, rename="camel", omit_defaults=True):

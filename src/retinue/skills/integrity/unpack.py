@@ -8,6 +8,7 @@ import stat
 import subprocess
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable
 
 from retinue.core.errors import SkillError
@@ -26,6 +27,15 @@ from retinue.storage.files.descriptors import fold_name
 _MAX_PATH_BYTES = 1_024
 _MAX_PART_BYTES = 255
 _DEVICES = frozenset(("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))))
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    NotImplementedError,
+    EOFError,
+    OSError,
+    RuntimeError,
+)
 _FORBIDDEN = frozenset('\\:*?"<>|')
 
 
@@ -73,8 +83,11 @@ def check_names(names: Iterable[str]) -> None:
             raise SkillError(f"The archive contains a file and a folder of the same name, above {name!r}.")
 
 
-def unzip(data: bytes, below: str = "") -> dict[str, SkillContent]:
-    """Return the files of a ZIP archive (of its folder `below`) in memory; raise `SkillError` if one is unsafe."""
+def unzip(data: bytes, below: str = "", *, inside_top: bool = False) -> dict[str, SkillContent]:
+    """Return the files of a ZIP archive (of its folder `below`) in memory; raise `SkillError` if one is unsafe.
+
+    With `inside_top`, `below` is inside the only folder at the top, as in archives of GitHub.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
@@ -86,14 +99,15 @@ def unzip(data: bytes, below: str = "") -> dict[str, SkillContent]:
             check_names(entry.orig_filename for entry in entries)
             files: dict[str, SkillContent] = {}
             left = MAX_TOTAL_BYTES
-            prefix = f"{below.strip('/')}/" if below.strip("/") else ""
+            top = {entry.orig_filename.partition("/")[0] for entry in entries} if inside_top else set()
+            prefix = "".join(f"{part}/" for part in (*top, below.strip("/")) if part and part != ".")
             for entry in entries:
                 if not entry.orig_filename.startswith(prefix):
                     continue
                 content = _read_entry(archive, entry, left)
                 left -= len(content.data)
                 files[entry.orig_filename[len(prefix) :]] = content
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, OSError, RuntimeError) as error:
+    except _DAMAGES as error:
         raise SkillError(f"The archive cannot be read: {error}. Download it again.") from None
     return strip_common_folder(files)
 
