@@ -20,7 +20,7 @@ from retinue.structs.decode import decode
 from retinue.testing.modelserver import Received
 from retinue.testing.replies import Reply, calls, says
 from retinue.tools.policy import decide_tool
-from tests.channels.test_http import GUEST, ROOM, bring, scene
+from tests.channels.test_http import GUEST, ROOM, bring, read_by_model, scene
 from tests.channels.test_tools import last_result
 from tests.gateway.conftest import Hall, raw_socket, wait_until
 
@@ -230,3 +230,40 @@ def test_without_a_sandbox_other_people_run_no_commands(role: Role) -> None:
     settings = config.agents.resolve(config.agents.default_id)
     layers = session_layers(config, settings, SessionKey.parse(EVES_SESSION), None, Person(role, "http:eve"))
     assert decide_tool("exec", layers).denied
+
+
+BOAT = "Eve keeps her boat, the Albatross, at the north pier."
+
+
+async def test_what_a_contact_told_is_recalled_to_them_and_to_the_owner_with_their_name(tmp_path: Path) -> None:
+    """The owner's notes about the contact are not, and another contact recalls neither."""
+    async with scene(tmp_path, allowFrom=["eve", "max"], dmPolicy="allowlist") as (hall, receiver):
+        workspace = hall.home.path / "workspace"
+        (workspace / "memory").mkdir(parents=True)
+        (workspace / "memory" / "people.md").write_text("# Eve\n\nEve sold the boat Albatross to me too dearly.\n")
+        hall.model.push(calls("write", path="memory/2026-01-02.md", content=f"{BOAT}\n"), says("Noted."))
+        await bring(hall, "remember where my boat is", EVE, sender={"id": "eve", "name": "Eve Smith"})
+        await receiver.until(1)
+        owners = sorted(workspace.glob("people/*eve*/memory"))[0] / "about.md"
+        owners.write_text("The owner thinks that Eve's boat Albatross leaks.\n")
+        await bring(hall, "/new", EVE, sender={"id": "eve"})
+        asked = "where is the boat Albatross at the north pier?"
+        await bring(hall, asked, EVE, sender={"id": "eve"})
+        await receiver.until(3)
+        theirs = read_by_model(hall)
+        assert "north pier." in theirs
+        assert "too dearly" not in theirs
+        assert "leaks" not in theirs
+        await bring(hall, asked, {"id": "max"}, sender={"id": "max"})
+        await receiver.until(4)
+        assert "Albatross, at" not in read_by_model(hall)
+        await bring(hall, asked)
+        await receiver.until(5)
+        owners_message = read_by_model(hall)
+        assert "Eve Smith (contact:http:eve)" in owners_message
+        assert "too dearly" in owners_message
+        assert "EXTERNAL_UNTRUSTED_CONTENT" in owners_message
+        hall.model.push(calls("memory_search", query="boat Albatross north pier"), says("At the pier."))
+        await bring(hall, "look it up")
+        await receiver.until(6)
+        assert "From: Eve Smith (contact:http:eve)" in last_result(hall)

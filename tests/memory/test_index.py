@@ -12,7 +12,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.labels import Label
+from retinue.core.labels import Distance, Label
 from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
 from retinue.memory.search.rules import SearchRules, SearchWeights, with_limits
@@ -262,7 +262,7 @@ async def test_what_came_from_outside_is_labelled_and_can_be_left_out(open_index
         "memory/web.md": Label.UNTRUSTED,
         "memory/own.md": Label.OWNER,
     }
-    own = replace(index.rules, foreign=False)
+    own = replace(index.rules, farthest=Distance.AGENT)
     assert [hit.path for hit in (await index.search("harbour", rules=own)).hits] == ["memory/own.md"]
     assert (await index.read("memory/web.md")).origin.is_foreign
 

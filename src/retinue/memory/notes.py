@@ -76,7 +76,7 @@ class NoteDocument(Struct, frozen=True):
 class NoteFolder(Struct, frozen=True):
     """Notes below one root: named files, and all files below some folders that match `pattern`.
 
-    `prefix` is prepended to their paths.
+    A component of a folder may be `*`, for every folder there. `prefix` is prepended to their paths.
     """
 
     root: Root
@@ -87,11 +87,16 @@ class NoteFolder(Struct, frozen=True):
     pattern: str | None = None
 
     def holds(self, relative: str) -> bool:
-        inside = any(folder == "." or relative.startswith(f"{folder}/") for folder in self.folders)
+        inside = any(folder == "." or _is_below(relative, folder) for folder in self.folders)
         return (relative in self.files or (inside and self.fits(relative))) and not _is_skipped(relative)
 
     def fits(self, relative: str) -> bool:
         return self.pattern is None or any(glob.matches(relative) for glob in _globs(self.pattern))
+
+
+def _is_below(relative: str, folder: str) -> bool:
+    names, wanted = relative.split("/"), folder.split("/")
+    return len(names) > len(wanted) and all(each in ("*", name) for name, each in zip(names, wanted, strict=False))
 
 
 @cache
@@ -198,8 +203,20 @@ def _list_note_folder(note_folder: NoteFolder) -> Iterator[NoteFile | NoteProble
         if found is not None and (found.device, found.inode) not in seen:
             seen.add((found.device, found.inode))
             yield from _check_file(note_folder, name, found.size, found.mtime_ns)
-    for folder in note_folder.folders:
-        yield from _list_folder(note_folder, folder)
+    for pattern in note_folder.folders:
+        for folder in _expand(note_folder.root, pattern):
+            yield from _list_folder(note_folder, folder)
+
+
+def _expand(root: Root, pattern: str) -> Sequence[str]:
+    """Return the folders that a pattern with a `*` means; a folder without one is returned even if it is missing."""
+    before, star, after = pattern.partition("*/")
+    if not star:
+        return (pattern,)
+    try:
+        return [f"{before}{entry.name}/{after}" for entry in root.entries(before) if entry.kind is EntryKind.DIR]
+    except StorageError:
+        return ()
 
 
 def _list_folder(note_folder: NoteFolder, folder: str) -> Iterator[NoteFile | NoteProblem]:

@@ -37,6 +37,8 @@ SPAWNED_BY = "spawnedBy"
 """The parent session of a sub-agent."""
 WORKS_IN = "worksIn"
 """The folder of the workspace to which a sub-agent's tools are restricted."""
+PERSON_NAME = "personName"
+"""The display name that the person's last message gave; it proves nothing."""
 PERSON = "person"
 """The person other than the owner whose session it is, or the group."""
 
@@ -94,11 +96,12 @@ def working_folder(session: Session | None) -> str:
 
 def owned_by(session: Session | None) -> Person | None:
     """Return the person other than the owner whose session it is; None if it is the owner's or a group's."""
-    known = _recorded_person(session)
+    known = recorded_person(session)
     return known if known is not None and known.role is not Role.MEMBER else None
 
 
-def _recorded_person(session: Session | None) -> Person | None:
+def recorded_person(session: Session | None) -> Person | None:
+    """Return the person or group for whom a session was recorded to be."""
     return Person.parse((session.setting(PERSON) if session else None) or "")
 
 
@@ -112,7 +115,7 @@ def person_of(session: Session | None, inbound: Inbound) -> Person | None:
         return None
     if inbound.owner:
         return owned_by(session)
-    return _recorded_person(session) or inbound.person
+    return recorded_person(session) or inbound.person
 
 
 def session_from_header(header: Header, key: SessionKey) -> Session:

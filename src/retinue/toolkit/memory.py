@@ -38,6 +38,10 @@ class MemoryAccess(Protocol):
 
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt: ...
 
+    def author_of(self, label: Label) -> str:
+        """Return the name of the person whose text has a label; empty if it is of no single person."""
+        ...
+
     def record_change(self) -> None:
         """Record that a note was written."""
         ...
@@ -86,7 +90,7 @@ def memory_tools(open_session_memory: OpenMemory, clock: Clock, new_id: IdFactor
             )
         except (StorageError, TimeoutError) as error:
             raise ToolFailed(f"Memory cannot be searched now: {error}") from error
-        return _format_result(result, new_id, cites=session_memory.cites)
+        return _format_result(result, new_id, session_memory)
 
     async def get(arguments: MemoryGetArguments, context: ToolContext) -> ToolOutput:
         session_memory = await memory_of(context)
@@ -173,12 +177,16 @@ def describe_hit(hit: MemoryHit, *, cites: bool = False) -> dict[str, Any]:
     }
 
 
-def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> ToolOutput:
+def _format_result(result: SearchResult, new_id: IdFactory, session_memory: MemoryAccess) -> ToolOutput:
+    cites = session_memory.cites
     results = []
     for hit in result.hits:
         shown_hit = describe_hit(hit, cites=cites)
         if hit.origin.is_foreign:
-            shown_hit["snippet"] = wrap_untrusted(shown_hit["snippet"], TextSource.MEMORY, new_id=new_id, warn=False)
+            author = session_memory.author_of(hit.origin)
+            shown_hit["snippet"] = wrap_untrusted(
+                shown_hit["snippet"], TextSource.MEMORY, new_id=new_id, sender=author, warn=False
+            )
         results.append(shown_hit)
     answer: dict[str, Any] = {
         "results": results,

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from retinue.core.errors import ConfigError
+from retinue.core.labels import Label
 
 
 class PromptMode(StrEnum):
@@ -229,10 +230,14 @@ class SessionInputs(Struct, frozen=True):
 
 
 class RecalledPassage(Struct, frozen=True):
-    """A passage found in memory and its source, such as `memory/2026-01-02.md#L3-L9`."""
+    """A passage found in memory and its source, such as `memory/2026-01-02.md#L3-L9`.
+
+    The text of another person is marked as untrusted.
+    """
 
     source: str
     text: str
+    label: Label = Label.AGENT
 
 
 class BackgroundCommand(Struct, frozen=True):

@@ -310,7 +310,7 @@ class QmdMemory:
         """Return the rules for the built-in index, whose scores have another minimum."""
         own = self.builtin.rules
         limits = replace(rules.limits, min_score=rules.limits.min_score or own.limits.min_score)
-        return replace(own, limits=limits, foreign=rules.foreign, sources=rules.sources)
+        return replace(own, limits=limits, farthest=rules.farthest, sources=rules.sources)
 
     def _write_last_update(self, files: int) -> None:
         state = _LastUpdate(self._clock.now(), files)

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
-from retinue.core.labels import Label
+from retinue.core.labels import Distance, Label
 from retinue.memory.search.signals import SignalWeights
 from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
 from retinue.memory.store.protocol import Source
@@ -77,13 +77,13 @@ class SearchRules(Struct, frozen=True):
     candidate_multiplier: int = 4
     diversity: float | None = None
     half_life_days: float | None = None
-    foreign: bool = True
-    """Whether notes are found whose origin is another person or unknown."""
+    farthest: Distance = Distance.UNTRUSTED
+    """The greatest distance of the notes that are found from the owner."""
     sources: frozenset[Source] = EVERY_SOURCE
 
     def admits(self, origin: Label, source: Source) -> bool:
         """Return whether notes of this origin and source are found."""
-        return (self.foreign or not origin.is_foreign) and source in self.sources
+        return origin.distance <= self.farthest and source in self.sources
 
 
 def with_limits(rules: SearchRules, *, max_results: int | None = None, min_score: float | None = None) -> SearchRules:

@@ -11,16 +11,21 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import anyio
 
 from retinue.context.prompt.inputs import RecalledPassage
+from retinue.core.clock import random_id
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.core.labels import Label, mix
+from retinue.core.people import PEOPLE_FOLDER, Person
 from retinue.memory.search.rules import remembers_sessions
-from retinue.runtime.agents.workspace import AgentWorkspace
+from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
+from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.provenance import AgentWrites, lines_of
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from retinue.memory.embedding import Embedder
     from retinue.memory.index import MemoryIndex
     from retinue.memory.qmd.memory import QmdMemory
+    from retinue.memory.search.ranking import MemoryHit
     from retinue.memory.store.protocol import Vector
     from retinue.runtime.memory.session_memory import SessionMemory
 
@@ -40,6 +46,7 @@ A_MOMENT_SECONDS = 2.0
 
 MAX_READ_BYTES = 16 * 1024 * 1024
 
+NOTE_NAMES = ("MEMORY.md", "memory.md", "memory")
 _DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
 
 
@@ -79,7 +86,8 @@ class MemoryPool:
         memory = await self._memory(workspace)
         sizes = workspace.settings.context_limits
         limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
-        return open_session_memory(memory, workspace.home.config.memory, settings, session, limits)
+        shared = workspace.home.config.memory
+        return open_session_memory(memory, shared, settings, session, limits, partial(name_person, workspace))
 
     async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[RecalledPassage, ...]:
         """Return what memory finds about a message; nothing in group chats. Never raises."""
@@ -94,7 +102,31 @@ class MemoryPool:
         except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
-        return tuple(RecalledPassage(hit.citation, hit.snippet) for hit in hits)
+        return tuple(_as_passage(hit, session_memory.author_of(hit.origin)) for hit in hits) if session_memory else ()
+
+    async def recall_for_person(
+        self, workspace: AgentWorkspace, person: Person, message: str
+    ) -> tuple[RecalledPassage, ...]:
+        """Return what the notes and sessions of another person say about their message. Never raises.
+
+        Only what comes from that person is returned: nothing that the owner or anybody else wrote.
+        """
+        settings = workspace.settings.memory_search
+        if not (workspace.trusted and settings.enabled and settings.recall.enabled):
+            return ()
+        if not remembers_sessions(settings) and not _exists(f"{workspace.root.path}/{person.folder}", NOTE_NAMES):
+            return ()
+        from retinue.runtime.memory.session_memory import open_index
+
+        try:
+            async with open_index(workspace, self.writes(workspace), person=person) as index:
+                await index.sync(wait=False)
+                found = await index.recall(message, rules=index.rules, seconds=settings.recall.timeout_ms / 1000)
+        except (StorageError, TimeoutError) as error:
+            log.warning("the memories of %s could not be searched: %s", person, error)
+            return ()
+        theirs = Label.of_person(person)
+        return tuple(_as_passage(hit) for hit in found.hits if hit.origin == theirs)
 
     async def embed(self, workspace: AgentWorkspace, texts: Sequence[str]) -> tuple[str, Vector]:
         """Return the vectors of texts from an agent's embedder, and its name; raise `EmbeddingFailed` on failure."""
@@ -217,6 +249,29 @@ class MemoryPool:
             return memory
 
 
+def _as_passage(hit: MemoryHit, author: str = "") -> RecalledPassage:
+    """Return a hit as the prompt shows it: the text of other people is marked, with its author."""
+    if not hit.origin.is_foreign:
+        return RecalledPassage(hit.citation, hit.snippet)
+    marked = wrap_untrusted(hit.snippet, TextSource.MEMORY, new_id=random_id, sender=author, warn=False)
+    return RecalledPassage(hit.citation, marked, hit.origin)
+
+
+def name_person(workspace: AgentWorkspace, label: Label) -> str:
+    """Return the name of the person whose text has this label, as their last messages gave it, and the address."""
+    names = (
+        session.setting(PERSON_NAME)
+        for session in open_sessions(workspace.home, workspace.id).list()
+        if (person := recorded_person(session)) is not None and Label.of_person(person) == label
+    )
+    name = next(filter(None, names), "")
+    return f"{name} ({label.origin})" if name else label.origin
+
+
+def _exists(folder: str, names: Sequence[str]) -> bool:
+    return any(os.path.exists(f"{folder}/{name}") for name in names)  # noqa: PTH110 - in every turn
+
+
 def has_notes(workspace: AgentWorkspace) -> bool:
     """Return whether an agent has any notes; needs only a few file system calls."""
     settings, shared = workspace.settings.memory_search, workspace.home.config.memory
@@ -224,8 +279,7 @@ def has_notes(workspace: AgentWorkspace) -> bool:
         return True
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True
-    root = str(workspace.root.path)
-    return any(os.path.exists(f"{root}/{name}") for name in ("MEMORY.md", "memory.md", "memory"))  # noqa: PTH110 - in every turn
+    return _exists(str(workspace.root.path), (*NOTE_NAMES, PEOPLE_FOLDER))
 
 
 def trust_of_files(workspace: AgentWorkspace, writes: AgentWrites, names: Sequence[str]) -> Label:

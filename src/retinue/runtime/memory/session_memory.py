@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
+from retinue.core.labels import Distance, Label
+from retinue.core.people import Person
 from retinue.memory.backend import Memory, SearchResult
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.embedding import BuiltInEmbedder, Embedder
@@ -25,7 +27,7 @@ from retinue.memory.store.sqlite import SqliteStore
 from retinue.providers.settings import ModelsSettings
 from retinue.providers.vendors import settings_of
 from retinue.runtime.agents.workspace import AgentWorkspace
-from retinue.runtime.memory.sources import open_notes, open_writes, provenance_of, qmd_folder
+from retinue.runtime.memory.sources import open_notes, open_notes_of, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
 from retinue.storage.postgres import open_server
 from retinue.storage.provenance import AgentWrites
@@ -44,9 +46,10 @@ FIRST_SYNC_SECONDS = 2.0
 """How long the first message of a process may wait for notes that were never indexed."""
 
 
-def index_path(workspace: AgentWorkspace) -> Path:
-    """Return the path of the database of an agent's index."""
-    return workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
+def index_path(workspace: AgentWorkspace, person: Person | None = None) -> Path:
+    """Return the path of the database of an agent's index, or of the index of another person."""
+    path = workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
+    return path if person is None else path.with_suffix("") / f"{person.folder}.sqlite"
 
 
 @contextmanager
@@ -65,26 +68,34 @@ def open_store(workspace: AgentWorkspace, secrets: Secrets) -> Iterator[IndexSto
 
 @asynccontextmanager
 async def open_index(
-    workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
+    workspace: AgentWorkspace,
+    writes: AgentWrites | None = None,
+    due: set[str] | None = None,
+    person: Person | None = None,
 ) -> AsyncIterator[MemoryIndex]:
     """Open an agent's index, and close it at the end of the block; nothing is watched.
 
     Without `writes` the record of untrusted lines is opened for the time of the block. Sessions whose ids are put into
-    `due` are exported with the next sync, even if they have hardly grown.
+    `due` are exported with the next sync, even if they have hardly grown. A `person` other than the owner has an index
+    of their own, with the notes of their folder and their sessions alone.
     """
     settings = workspace.settings.memory_search
     secrets = Secrets(workspace.home.environment, workspace.home.redactor)
     with ExitStack() as stack:
         if writes is None:
             writes = stack.enter_context(open_writes(workspace))
-        notes = stack.enter_context(open_notes(workspace, writes, due if due is not None else set()))
-        store = stack.enter_context(open_store(workspace, secrets))
+        if person is None:
+            notes = stack.enter_context(open_notes(workspace, writes, due if due is not None else set()))
+            store = stack.enter_context(open_store(workspace, secrets))
+        else:
+            notes = stack.enter_context(open_notes_of(person, workspace, writes))
+            store = SqliteStore(index_path(workspace, person))
         index = MemoryIndex(
             store,
             Corpus(
                 notes.library,
                 settings.chunking,
-                provenance_of(notes.library, workspace, writes),
+                provenance_of(notes.library, workspace, writes, person),
                 notes.export if notes.exports is not None else no_derived_notes,
             ),
             workspace.home.clock,
@@ -207,6 +218,10 @@ def _batch_terms(batch: BatchSettings) -> BatchLimits | None:
     return BatchLimits(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 
 
+def _show_origin(label: Label) -> str:
+    return label.origin
+
+
 class SessionMemory(Struct, frozen=True):
     """An agent's memory as one session uses it."""
 
@@ -214,6 +229,7 @@ class SessionMemory(Struct, frozen=True):
     settings: MemorySearchSettings
     cites: bool
     limits: ReadLimits = USUAL_LIMITS
+    name_person: Callable[[Label], str] = _show_origin
 
     async def search(
         self, text: str, *, max_results: int | None = None, min_score: float | None = None
@@ -230,11 +246,18 @@ class SessionMemory(Struct, frozen=True):
     def record_change(self) -> None:
         self.index.mark_dirty()
 
+    def author_of(self, label: Label) -> str:
+        """Return the name and address of the person whose text it is; empty if it is of no single person."""
+        return self.name_person(label) if label.address else ""
+
     async def recall(self, message: str) -> tuple[MemoryHit, ...]:
-        """Return what memory finds about a message in a short time; untrusted lines are excluded."""
+        """Return what memory finds about a message in a short time.
+
+        Texts of contacts are included; those of guests and untrusted ones are not.
+        """
         if not self.settings.recall.enabled:
             return ()
-        rules = replace(self.index.rules, foreign=False)
+        rules = replace(self.index.rules, farthest=Distance.CONTACT)
         found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
         return found.hits
 
@@ -245,11 +268,12 @@ def open_session_memory(
     settings: MemorySearchSettings,
     session: SessionKey,
     limits: ReadLimits = USUAL_LIMITS,
+    name_person: Callable[[Label], str] = _show_origin,
 ) -> SessionMemory | None:
     """Return the memory as a session may use it; None if the scope rules deny it."""
     if not settings.enabled or not may_search(memory.qmd.scope, session):
         return None
-    return SessionMemory(index, settings, should_cite(memory.citations, session), limits)
+    return SessionMemory(index, settings, should_cite(memory.citations, session), limits, name_person)
 
 
 @asynccontextmanager

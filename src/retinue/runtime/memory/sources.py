@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,14 +13,23 @@ from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
 from retinue.core.labels import Label, mix
 from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
-from retinue.memory.notes import Library, NoteFolder, NoteProblem, Provenance, workspace_notes
+from retinue.core.people import PEOPLE_FOLDER, Person
+from retinue.memory.notes import (
+    WORKSPACE_FILES,
+    WORKSPACE_FOLDER,
+    Library,
+    NoteFolder,
+    NoteProblem,
+    Provenance,
+    workspace_notes,
+)
 from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
-from retinue.sessions.session import Session
+from retinue.sessions.session import Session, recorded_person
 from retinue.sessions.store import SessionStore
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
@@ -41,6 +51,8 @@ class Notes(Struct, frozen=True):
     exports: Root | None
     writes: AgentWrites
     due: set[str]
+    person: Person | None = None
+    """The person other than the owner whose notes they are."""
 
     def export(self) -> tuple[NoteProblem, ...]:
         """Export the conversations that have continued since the last export."""
@@ -49,7 +61,7 @@ class Notes(Struct, frozen=True):
         home = self.workspace.home
         due = frozenset(self.due)
         problems = export_sessions(
-            _Sessions(open_sessions(home, self.workspace.id), home.redactor, self.writes),
+            _Sessions(open_sessions(home, self.workspace.id), home.redactor, self.writes, self.person),
             self.exports,
             self.workspace.settings.memory_search.sync.sessions,
             retention_days=home.config.memory.qmd.sessions.retention_days,
@@ -84,6 +96,29 @@ def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) ->
         yield Notes(workspace, Library(note_folders.made, note_folders.problems), exports, writes, due)
 
 
+@contextmanager
+def open_notes_of(person: Person, workspace: AgentWorkspace, writes: AgentWrites) -> Iterator[Notes]:
+    """Open the notes of a person other than the owner: those in their folder, and their exported conversations."""
+    with ExitStack() as stack:
+        exports = None
+        found = []
+        if _is_folder(workspace.root, person.folder):
+            root = stack.enter_context(workspace.root.enter(person.folder))
+            found.append(NoteFolder(root, "memory", f"{person.folder}/", WORKSPACE_FILES, (WORKSPACE_FOLDER,)))
+        if remembers_sessions(workspace.settings.memory_search):
+            exports = stack.enter_context(Root.open(qmd_folder(workspace) / person.folder, create=True))
+            found.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+        yield Notes(workspace, Library(found), exports, writes, set(), person)
+
+
+def _is_folder(root: Root, relative: str) -> bool:
+    try:
+        root.entries(relative)
+    except StorageError:
+        return False
+    return True
+
+
 def _exports_folder(workspace: AgentWorkspace) -> Path:
     configured = workspace.home.config.memory.qmd.sessions.export_dir
     return (
@@ -111,6 +146,8 @@ class _NoteFolders:
                 inside.append(path.relative_to(self._workspace).as_posix())
             else:
                 outside.append((text, path))
+        if defaults:
+            inside.append(f"{PEOPLE_FOLDER}/*/{WORKSPACE_FOLDER}")
         note_folder = workspace_notes(self._root, inside, defaults=defaults)
         if note_folder.files or note_folder.folders:
             self.made.append(note_folder)
@@ -161,28 +198,39 @@ class _NoteFolders:
 
 
 class _Sessions(Struct, frozen=True):
-    """Past conversations between people and the agent, without those of schedules and jobs."""
+    """Past conversations between people and the agent, without those of schedules and jobs.
+
+    With a `person`, only theirs.
+    """
 
     store: SessionStore
     redactor: Redactor
     writes: AgentWrites
+    person: Person | None = None
 
     def list(self) -> list[TranscriptFacts]:
         return [
             TranscriptFacts(session.id, session.size, session.messages, session.updated_at)
             for session in self.store.list()
-            if session.key.kind in _TALKS
+            if session.key.kind in _TALKS and self.person in (None, recorded_person(session))
         ]
 
     def render(self, session: str) -> str:
         found = next(row for row in self.store.list() if row.id == session)
         texts = [(self.redactor.redact(text), label) for text, label in spoken(found, self.store)]
-        foreign = [line for text, label in texts if label.is_foreign for line in lines_of(text)]
+        foreign: defaultdict[Label, list[str]] = defaultdict(list)
+        for text, label in texts:
+            if label.is_foreign:
+                foreign[Label(label.origin)] += lines_of(text)
         heading = f"# Session of {found.started_at:%Y-%m-%d}"
         own = [heading, *(line for text, label in texts if label.is_owners for line in lines_of(text))]
+        if self.person is not None:
+            theirs = [text for text, label in texts if label == Label.of_person(self.person)]
+            return "\n".join([heading, "", *theirs]) + "\n"
         path = f"{SESSIONS_PREFIX}{session}.md"
         self.writes.record(path, own, str(found.key), origin=Label.OWNER)
-        self.writes.record(path, foreign, str(found.key))
+        for label, lines in foreign.items():
+            self.writes.record(path, lines, str(found.key), origin=label)
         return "\n".join([heading, "", *(text for text, _ in texts)]) + "\n"
 
 
@@ -212,11 +260,15 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
         database.close()
 
 
-def provenance_of(library: Library, workspace: AgentWorkspace, writes: AgentWrites) -> Provenance:
+def provenance_of(
+    library: Library, workspace: AgentWorkspace, writes: AgentWrites, person: Person | None = None
+) -> Provenance:
     """Return the function that finds the origin of lines by memory path; for other folders these are not file paths."""
 
     def origin(path: str, lines: Sequence[str]) -> Label:
         note_folder, relative = library.locate(path)
+        if person is not None:
+            return Label.of_person(person) if note_folder.source == "sessions" else writes.origin(path, lines)
         is_own = note_folder.root is workspace.root or note_folder.source == "sessions"
         return writes.origin(path if is_own else str(note_folder.root.path / relative), lines)
 

@@ -63,6 +63,7 @@ from retinue.runtime.turns.user_message import (
 from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, MessageAdded, Noted
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
+from retinue.sessions.session import person_of
 from retinue.sessions.transcript import Transcript
 from retinue.storage.process_locks import SessionLease
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
@@ -134,14 +135,15 @@ class SessionRunner:
             inbound = await self._announce_message(inbound)
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
-            plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
+            recalled = await self._recall(inbound)
+            plan = await self.planner.plan(transcript, inbound, recollections=recalled)
             if plan is None:
                 return self._unanswered(inbound, run, NO_MODEL, transcript)
             plan = plan.offering(inbound.tools)
             self._prompts.record(self.key, transcript, plan)
             if merged:
                 transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
-            message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
+            message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan, recalled)
             turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, show, ask)
             return await self._turn(turn, message)
 
@@ -154,10 +156,14 @@ class SessionRunner:
             self._working -= 1
 
     async def _recall(self, inbound: Inbound) -> tuple[RecalledPassage, ...]:
-        """Return what memory finds about a message that the owner wrote in a direct chat."""
-        if not inbound.owner or inbound.source is not Source.CHAT:
+        """Return what memory finds about a message of the owner, or in a person's own notes about one of theirs."""
+        if inbound.source is not Source.CHAT:
             return ()
-        return await self.parts.shared.memories.recall(self.parts.workspace, self.key, inbound.text)
+        memories, workspace = self.parts.shared.memories, self.parts.workspace
+        person = person_of(self.parts.store.peek(self.key), inbound)
+        if person is not None:
+            return await memories.recall_for_person(workspace, person, inbound.text)
+        return await memories.recall(workspace, self.key, inbound.text) if inbound.owner else ()
 
     def refuse_spending(self, source: Source) -> str | None:
         """Return why a turn must not start because the budget is used up; reports it to the owner once a day."""

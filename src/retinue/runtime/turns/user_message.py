@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from retinue.context.compaction import agents_sections
+from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
 from retinue.core.labels import Label, mix
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage
+from retinue.core.people import Role
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
+from retinue.security.untrusted_text import sanitise_line
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted, SettingChanged
 from retinue.sessions.repair import find_unanswered
-from retinue.sessions.session import PERSON, Session, person_of
+from retinue.sessions.session import PERSON, PERSON_NAME, Session, person_of
 from retinue.sessions.transcript import Transcript
 from retinue.tools.toolset import unwrap_call
 from retinue.workspace.daily_notes import daily_notes, note_paths, should_quote_notes
 
+MAX_NAME_CHARS = 60
 FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
@@ -31,12 +35,27 @@ def record_person(session: Session | None, transcript: Transcript, inbound: Inbo
     What is sent there later by jobs, other sessions or the end of a command has the person's rights only.
     """
     person = person_of(session, inbound)
-    if person is not None and (session is None or session.setting(PERSON) != str(person)):
+    if person is None:
+        return
+    if session is None or session.setting(PERSON) != str(person):
         transcript.append(SettingChanged(PERSON, str(person)))
+    name = sanitise_line((inbound.origin.sender_name if inbound.origin else None) or "")[:MAX_NAME_CHARS]
+    is_one = person.role is not Role.MEMBER
+    if is_one and name and (session is None or session.setting(PERSON_NAME) != name):
+        transcript.append(SettingChanged(PERSON_NAME, name))
 
 
-def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: TurnPlan) -> UserMessage:
-    """Return a message as the model gets it, with the text that is added before it."""
+def open_message(
+    inbound: Inbound,
+    parts: Agent,
+    transcript: Transcript,
+    plan: TurnPlan,
+    recollections: Sequence[RecalledPassage] = (),
+) -> UserMessage:
+    """Return a message as the model gets it, with the text that is added before it.
+
+    The plan's prompt contains the `recollections`.
+    """
     notes, origin = _fresh_notes(parts, transcript, inbound)
     preface = [
         plan.prompt.turn.text,
@@ -46,7 +65,8 @@ def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: T
         *_rules_after_summary(parts, transcript),
     ]
     message = as_message(inbound, "\n\n".join(filter(None, preface)))
-    return replace(message, label=mix([message.label, origin]))
+    recalled = [Label(each.label.origin) for each in recollections if each.label.is_foreign]
+    return replace(message, label=mix([message.label, origin, *recalled]))
 
 
 def instructions_of(inbound: Inbound) -> str:
