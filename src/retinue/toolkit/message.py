@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.envelope import Origin, PeerKind
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.sinks import Sink
+from retinue.storage.files import Root
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
+from retinue.toolkit.web.outflow import HostApprovals, is_address, show_answer
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 
@@ -52,8 +55,11 @@ class Messenger(Protocol):
         """Return the channel and account to use; raise `UsageError` if there is none, or several and none is named."""
         ...
 
-    def send(self, order: Order, session: SessionKey) -> str:
-        """Store a message for sending and return a sentence about it; raise `UsageError` if it cannot be sent."""
+    def send(self, order: Order, session: SessionKey, files: Root) -> str:
+        """Store a message for sending and return a sentence about it; raise `UsageError` if it cannot be sent.
+
+        Its media are files of the folder `files`, or addresses.
+        """
         ...
 
 
@@ -61,6 +67,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the message tool if channels are available."""
     if not parts.services.reaches_channels:
         return ()
+
+    hosts = HostApprovals()
 
     async def run(arguments: MessageArguments, context: ToolContext) -> ToolOutput:
         with reported_to_model(RetinueError):
@@ -72,7 +80,10 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
                 title = f"Send a message to {order.to.peer}"
                 await require_approval_if_tainted(Sink.MESSAGES, "message", title, facts, context)
-            return ToolOutput.of(messenger.send(order, context.session))
+            order = replace(order, text=show_answer(order.text, context))
+            for address in filter(is_address, order.media):  # the chat's service fetches it
+                await hosts.require("message", address, context)
+            return ToolOutput.of(messenger.send(order, context.session, context.root))
 
     tool = Tool(
         name="message",

@@ -18,6 +18,7 @@ from retinue.runtime.agents.chats import find_account, max_media_bytes
 from retinue.runtime.channels.delivery import attach_media, make_outgoing
 from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.runtime.turns.sessions import Sessions
+from retinue.storage.files import Root
 from retinue.toolkit.message import Order
 
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
@@ -39,7 +40,7 @@ class ChatMessageSender(Struct, frozen=True):
         names = ", ".join(f"{name}/{each}" for name, each in known) or "none"
         raise UsageError(f"There is no such channel and account. Available: {names}.")
 
-    def send(self, order: Order, session: SessionKey) -> str:
+    def send(self, order: Order, session: SessionKey, files: Root) -> str:
         sessions, to = self.sessions, order.to
         found = find_account(sessions.home, to.channel, to.account)
         if found is None or not found.can_send:
@@ -57,11 +58,7 @@ class ChatMessageSender(Struct, frozen=True):
             )
             return "The reaction is queued."
         limit = max_media_bytes(found.channel, sessions.home.config.agents.defaults)
-        attached, lost = (
-            ((), ())
-            if not able.media
-            else attach_media(sessions.agent(session.agent).workspace.root, order.media, limit)
-        )
+        attached, lost = ((), ()) if not able.media else attach_media(files, order.media, limit)
         messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
         if messages and able.buttons and order.buttons:
             messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))

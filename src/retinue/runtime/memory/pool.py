@@ -120,8 +120,8 @@ class MemoryPool:
 
         try:
             async with open_index(workspace, self.writes(workspace), person=person) as index:
-                await index.sync(wait=False)
-                found = await index.recall(message, rules=index.rules, seconds=settings.recall.timeout_ms / 1000)
+                await index.sync()
+                found = await index.recall(message, rules=index.rules, seconds=A_MOMENT_SECONDS)
         except (StorageError, TimeoutError) as error:
             log.warning("the memories of %s could not be searched: %s", person, error)
             return ()

@@ -77,7 +77,8 @@ async def open_index(
 
     Without `writes` the record of untrusted lines is opened for the time of the block. Sessions whose ids are put into
     `due` are exported with the next sync, even if they have hardly grown. A `person` other than the owner has an index
-    of their own, with the notes of their folder and their sessions alone.
+    of their own, with the notes of their folder and their sessions alone. It is searched by words, so that
+    they cannot cause cost at a provider of embeddings.
     """
     settings = workspace.settings.memory_search
     secrets = Secrets(workspace.home.environment, workspace.home.redactor)
@@ -99,7 +100,9 @@ async def open_index(
                 notes.export if notes.exports is not None else no_derived_notes,
             ),
             workspace.home.clock,
-            embedders=make_embedders(settings, secrets, workspace.home.paths.models, workspace.home.config.models),
+            embedders=[]
+            if person is not None
+            else make_embedders(settings, secrets, workspace.home.paths.models, workspace.home.config.models),
             rules=make_rules(settings.query),
         )
         try:

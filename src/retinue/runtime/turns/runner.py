@@ -66,6 +66,7 @@ from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
 from retinue.sessions.transcript import Transcript
 from retinue.storage.process_locks import SessionLease
+from retinue.toolkit.web.outflow import restrict_answer
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
 log = logging.getLogger(__name__)
@@ -207,6 +208,7 @@ class SessionRunner:
         settings = agent.workspace.settings
         order = Turn(turn.run, self.key, str(plan.choice.ref), settings.timeout_seconds, message)
         rights = permissions_of(agent, self.key, inbound)
+        context = await rights.context(turn.run, turn.ask, plan)
         await self._feed.update(turn.transcript)
         parts = replace(
             make_loop_parts(
@@ -214,7 +216,7 @@ class SessionRunner:
                 plan,
                 TranscriptLedger(turn.transcript, turn.run, inbound.source, self._feed),
                 turn.emit,
-                await rights.context(turn.run, turn.ask, plan),
+                context,
             ),
             exceeds_budget=watch_spending(agent, self.key, inbound.source),
             find_fault=partial(find_fault, inbound.answer_format),
@@ -251,7 +253,7 @@ class SessionRunner:
             handed=finished.handed,
             preceding=events.preceding,
         )
-        return await self._announce_answer(outbound)
+        return await self._announce_answer(restrict_answer(outbound, context, turn.transcript.messages))
 
     async def _announce_message(self, inbound: Inbound) -> Inbound:
         """Return a message as the hooks changed it."""

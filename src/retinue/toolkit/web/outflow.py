@@ -1,8 +1,8 @@
 """What leaves with a fetch or a search of a request that contains untrusted text, and when a person must approve it.
 
-An address can carry text to the owner of the host. It is harmless if the user gave it, if a search found it, or if a
-page of the same site contains it; otherwise the request asks once for each host and session. A query asks if it repeats
-private text.
+An address can carry text to the owner of the host, also that of a picture in an answer. It is harmless if the user gave
+it, if a search found it, or if a page of the same site contains it; otherwise the request asks once for each host and
+session. A query asks if it repeats private text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
+from retinue.core.envelope import Outbound
 from retinue.core.keys import SessionKey
-from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
+from retinue.core.labels import mix
+from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage, label_of_all
 from retinue.core.sinks import Sink
 from retinue.tools.shell.explanation import show_compactly
 from retinue.tools.sinks import SinkQuestion, require_approval
@@ -26,6 +30,8 @@ MAX_HOSTS = 10_000
 REPEATED_WORDS = 8
 _URL_CHARACTER = re.compile(r"[\w\-.~:/?#\[\]@!$&'()*+,;=%]")
 _ENDS_SENTENCE = re.compile(r"[.,;:!?)\]'*]*(?:[\s\"<>`|]|$)")
+_PICTURE = re.compile(r"!\[[^\]\n]{0,1000}\](?:\(\s*<?(?P<address>[^)\s>]*)|\[|(?!\())")
+_PICTURE_TAG = re.compile(r"<(?=\s*(?:img|picture|source|svg|iframe|video|audio|link|object|embed)\b)", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _IDENTIFIER = re.compile(r"[\w.+@-]*\d[\w.+@-]*|[\w.+-]+@[\w.-]+")
 _MIN_IDENTIFIER = 6
@@ -65,6 +71,39 @@ class HostApprovals:
         self._approved[context.session, host] = None
         while len(self._approved) > MAX_HOSTS:
             del self._approved[next(iter(self._approved))]
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of something on the network, and not the path of a file."""
+    return text.startswith(("http://", "https://"))
+
+
+def show_answer(text: str, context: ToolContext) -> str:
+    """Return an answer so that no client loads a picture whose address can carry text away: it becomes a link."""
+    if not context.asks_at(Sink.FETCH):
+        return text
+    shown = _PICTURE.sub(lambda found: found[0] if _is_free(found["address"] or "", context) else found[0][1:], text)
+    return _PICTURE_TAG.sub("‹", shown)
+
+
+def restrict_answer(answer: Outbound, context: ToolContext, messages: Sequence[Message]) -> Outbound:
+    """Return an answer whose pictures and files no chat loads from an address that can carry text away."""
+    label = mix([context.label, label_of_all(messages)])
+    seen = replace(context, request=messages, label=label)
+    if not seen.asks_at(Sink.FETCH):
+        return answer
+    left_out = tuple(each for each in answer.media if is_address(each) and not _is_free(each, seen))
+    text = "\n".join(filter(None, (show_answer(answer.text, seen), *(f"(Not attached: {url})" for url in left_out))))
+    return replace(
+        answer,
+        text=text,
+        media=tuple(each for each in answer.media if each not in left_out),
+        preceding=tuple(show_answer(each, seen) for each in answer.preceding),
+    )
+
+
+def _is_free(url: str, context: ToolContext) -> bool:
+    return find_source(url, context.request, for_person=context.person is not None) in _FREE
 
 
 def host_of(url: str) -> str:
