@@ -66,13 +66,13 @@ def test_an_unknown_key_is_a_usage_error_with_the_nearest(retinue: Any) -> None:
 
 def test_validate_lists_errors_warnings_and_pending_keys(retinue: Any, write: Write) -> None:
     assert retinue("validate")[0] == 0
-    home = write("{\n  bogus: 1,\n  commands: { native: true },\n}")
+    home = write("{\n  bogus: 1,\n  commands: { nativeSkills: true },\n}")
     code, out, _ = retinue("validate")
     assert code == 0
     assert out.splitlines() == [
         f"warning: {home.config_file}:2: bogus: This key is not known and has no effect.",
         "Accepted, not used yet:",
-        f"  commands.native ({home.config_file}:3): no channel with a menu of commands exists yet; type the command",
+        f"  commands.nativeSkills ({home.config_file}:3): the menus of channels have no skills yet",
         f"{home.config_file} is valid.",
     ]
     write("{ gateway: { port: 'x' } }")

@@ -289,10 +289,12 @@ def test_origins(write: Write) -> None:
 
 def test_pending_keys_that_are_set_are_listed(write: Write) -> None:
     loaded = load_config(
-        write("{ wizard: { a: 9 }, browser: {}, commands: { native: true }, channels: { t: { botToken: 'x' } } }"),
+        write(
+            "{ wizard: { a: 9 }, browser: {}, commands: { nativeSkills: true }, channels: { t: { botToken: 'x' } } }"
+        ),
         {},
     )
-    assert loaded.pending == ("browser", "commands.native")
+    assert loaded.pending == ("browser", "commands.nativeSkills")
 
 
 def test_includes_are_merged_and_siblings_win(write: Write) -> None:

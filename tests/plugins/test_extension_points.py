@@ -138,7 +138,12 @@ async def test_a_channel_listens_answers_and_follows_its_settings(
     secret = tmp_path / "token"
     secret.write_text("desk-secret")
     secret.chmod(0o600)
-    chat = {"allowFrom": ["ada"], "botToken": {"source": "file", "path": str(secret)}, "room": "hall"}
+    chat = {
+        "dmPolicy": "allowlist",
+        "allowFrom": ["ada"],
+        "botToken": {"source": "file", "path": str(secret)},
+        "room": "hall",
+    }
     owner = {"ownerAllowFrom": ["desk-chat:ada"]}
     async with (
         open_hall(tmp_path, plugins=PLUGINS, channels={"desk-chat": chat}, commands=owner) as hall,

@@ -1,8 +1,14 @@
-"""The interface of a channel, which connects a chat service to the agents, and the settings of an account."""
+"""The contract of a channel, which connects a chat service to the agents, and the settings of an account.
+
+A channel is one account of a service, and keeps nothing itself. A message counts as received when
+`ChannelInbox.receive` returns, because then it is stored; only after that it is acknowledged to the service. A message
+counts as sent when `send` returns. If it is unknown whether it was sent, `find_sent` looks for it first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -10,26 +16,56 @@ from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage
-from retinue.core.errors import RetinueError
+from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.keys import RunId
 from retinue.core.messages import Image
-from retinue.security.secrets import Secret, SecretValue
+from retinue.security.secrets import EnvSecret, Secret, SecretValue
 from retinue.settings import Settings, key
 from retinue.structs.declare import UnknownKeys
 
 
 class DeliveryFailed(RetinueError):
-    """A message was not delivered; if `final` is true, a retry is pointless."""
+    """A message was not delivered.
 
-    def __init__(self, message: str, *, final: bool = False) -> None:
+    If `final` is true, a retry is pointless. `retry_after` is how long the service wants to be left alone, in seconds.
+    `uncertain` means that the service may have taken the message although it did not confirm it.
+    """
+
+    def __init__(
+        self, message: str, *, final: bool = False, retry_after: float | None = None, uncertain: bool = False
+    ) -> None:
         super().__init__(message)
         self.final = final
+        self.retry_after = retry_after
+        self.uncertain = uncertain
+
+
+class AccountRefused(RetinueError):
+    """The service does not accept the account: its token is not valid, or another program uses it."""
+
+
+class IncomingFile(Struct, frozen=True):
+    """A file of a message, which is read with `fetch_file`; `media_type` is what the service says."""
+
+    reference: str
+    name: str = ""
+    media_type: str = ""
+    size: int = 0
+    is_voice: bool = False
+
+
+class QuotedText(Struct, frozen=True):
+    """Text that the sender of a message did not write: a forwarded message, or the one that it answers."""
+
+    who: str
+    text: str
 
 
 class Arrival(Struct, frozen=True):
     """A message as a channel passes it.
 
-    `verified` means that the channel may name the sender; `mentioned`, that it detected a mention of the agent.
+    `verified` means that the channel may name the sender; `mentioned`, that it detected a mention of the agent, or an
+    answer to one of its messages. `sent_at` is the service's time of the message, in seconds.
     """
 
     origin: Origin
@@ -37,6 +73,25 @@ class Arrival(Struct, frozen=True):
     images: tuple[Image, ...] = ()
     mentioned: bool = False
     verified: bool = False
+    files: tuple[IncomingFile, ...] = ()
+    quoted: tuple[QuotedText, ...] = ()
+    sent_at: float | None = None
+
+
+class ButtonPress(Struct, frozen=True):
+    """A press of a button below a message of the agent; `origin` has the id of that message and who pressed."""
+
+    origin: Origin
+    value: str
+    id: str = ""
+    """The service's id of the press."""
+
+
+class ChatReaction(Struct, frozen=True):
+    """A reaction to a message; `origin` has the id of that message and who reacted."""
+
+    origin: Origin
+    emoji: str
 
 
 class Receipt(Struct, frozen=True):
@@ -47,13 +102,38 @@ class Receipt(Struct, frozen=True):
 
 
 class ChannelInbox(Protocol):
-    """Takes the messages that a channel receives."""
+    """Takes what a channel receives, and keeps how far it got."""
+
+    @property
+    def position(self) -> str | None:
+        """The last position of the account that was stored; None if there is none."""
+        ...
+
+    def advance(self, position: str) -> None:
+        """Store a position in the service's updates; everything before it was received."""
+        ...
+
+    def connected(self) -> None:
+        """Report that the service answers."""
+        ...
+
+    def failed(self, why: str) -> None:
+        """Report that the service cannot be reached, and that the channel tries again."""
+        ...
 
     async def receive(self, arrival: Arrival) -> Receipt:
         """Accept a message. It is stored when this returns; its answer is sent with `Channel.send` later.
 
         A message whose `Origin.message_id` was accepted before is not answered again.
         """
+        ...
+
+    async def press(self, press: ButtonPress) -> str:
+        """Take a press of a button; returns a text for the person, if there is something to say."""
+        ...
+
+    async def react(self, reaction: ChatReaction) -> None:
+        """Take a reaction; the agent reads it with the next message of the chat."""
         ...
 
 
@@ -63,8 +143,11 @@ class Channel(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def send(self, outgoing: OutgoingMessage) -> None:
-        """Send a message and return when the receiver has confirmed it; raise `DeliveryFailed` otherwise."""
+    async def send(self, outgoing: OutgoingMessage) -> str | None:
+        """Send a message and return its id, if the service has ids, when the service has confirmed it.
+
+        Raises `DeliveryFailed` otherwise.
+        """
         ...
 
     async def show_typing(self, to: Origin) -> None:
@@ -79,6 +162,71 @@ class Listener(Protocol):
     async def listen(self, inbox: ChannelInbox) -> None:
         """Pass on messages until cancelled. If it raises or returns, it is called again after a pause."""
         ...
+
+
+class AccountIdentity(Struct, frozen=True):
+    """The account as the service knows it; `address` is where people find it, such as a link."""
+
+    id: str
+    name: str
+    address: str = ""
+
+
+class ServiceRequest(Struct, frozen=True):
+    """A request of a service to the gateway; header names are in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ServiceAnswer(Struct, frozen=True):
+    """The answer to a request of a service."""
+
+    status: int = 200
+    body: bytes = b""
+    media_type: str = "text/plain"
+
+
+@runtime_checkable
+class ServiceChannel(Listener, Protocol):
+    """A channel of a service that can check its account, look for messages, and read files."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def send(self, outgoing: OutgoingMessage) -> str | None: ...
+
+    async def show_typing(self, to: Origin) -> None: ...
+
+    async def identify(self) -> AccountIdentity:
+        """Check the credentials; raise `AccountRefused` or `DeliveryFailed`."""
+        ...
+
+    async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
+        """Return the id of a message that may have been sent; None if it was not.
+
+        `after` is the id of the last message that is known to be in that chat.
+        """
+        ...
+
+    async def fetch_file(self, file: IncomingFile, max_bytes: int) -> bytes:
+        """Return the content of a file; raise `DeliveryFailed` if it is larger or cannot be read."""
+        ...
+
+    async def answer_request(self, request: ServiceRequest, inbox: ChannelInbox) -> ServiceAnswer:
+        """Check the signature of a request of the service, and take the updates in it."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class MenuCommand(Struct, frozen=True):
+    """A command for the menu of a service."""
+
+    name: str
+    summary: str
 
 
 class ChannelParts(Struct, frozen=True):
@@ -100,6 +248,19 @@ class ChannelParts(Struct, frozen=True):
     clock: Clock
     resolve: Callable[[Secret], str]
     """Fetches a secret; raises `ConfigError` if it is not available. May block."""
+    menu: tuple[MenuCommand, ...] = ()
+    """The slash commands of agents, for a service with a menu."""
+
+    def credential(self, value: Secret | None, variable: str, name: str) -> str:
+        """Return a secret of the settings, else of an environment variable; raise `ConfigError` if there is neither."""
+        if value is not None:
+            return self.resolve(value)
+        with suppress(ConfigError):
+            return self.resolve(EnvSecret("env", variable))
+        raise ConfigError(
+            f"channels.{self.name} (account {self.account}) has no `{name}`. Add it with `retinue channels add "
+            f"{self.name}`, or set the environment variable {variable}."
+        )
 
 
 class ChannelAccount(Settings):

@@ -14,6 +14,7 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
 from retinue.core.model import Failure, ReasoningEffort, ToolSpec
 from retinue.core.people import Person, Role
+from retinue.core.styled_text import Span, StyledText
 
 MAX_MESSAGE_CHARS = 1_000_000
 """The longest text of a message, at every entry point."""
@@ -209,6 +210,13 @@ class Capabilities(Struct, frozen=True):
     buttons: bool = False
     threads: bool = False
     typing: bool = False
+    edits: bool = False
+    """Whether a message can be changed after it was sent."""
+    files_apart: bool = False
+    """Whether each file is a message of its own."""
+    fits: str = ""
+    """The target of a function that returns whether a `StyledText` fits a message of the service, which then gets the
+    styles of the text; without one, it gets Markdown."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -243,3 +251,12 @@ class OutgoingMessage(Struct, frozen=True):
     session: str = ""
     voice: bool = False
     removes: bool = False
+    spans: tuple[Span, ...] = ()
+    """The styles of the text, for a service with an own format."""
+    edits: str | None = None
+    """The id of the message that it replaces."""
+
+    @property
+    def styled(self) -> StyledText:
+        """The text with its styles."""
+        return StyledText(self.text, self.spans)

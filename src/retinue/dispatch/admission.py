@@ -43,12 +43,12 @@ def is_owner(origin: Origin, owners: Iterable[str]) -> bool:
     return bool(origin.writer) and any(entry.strip().lower() == address for entry in owners)
 
 
-def refuse_writer(origin: Origin, access: ChatAccess, *, owner: bool) -> str | None:
+def refuse_writer(origin: Origin, access: ChatAccess, *, owner: bool, paired: bool = False) -> str | None:
     """Return why a message is not for the agents; None if its sender may write there."""
     if owner:
         return None
     if origin.kind is PeerKind.DIRECT:
-        return _refuse_direct(origin, access)
+        return None if paired and access.dm_policy == "pairing" else _refuse_direct(origin, access)
     return _refuse_group(origin, access)
 
 

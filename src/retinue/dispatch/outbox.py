@@ -84,18 +84,33 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 _WAITING = "SELECT key, run FROM outbox WHERE state = 'waiting'"
 
 _HEADS = """
-SELECT key, chat, body, attempts, due_at FROM outbox
+SELECT key, chat, body, attempts, due_at, tried_at FROM outbox
 WHERE id IN (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY channel, account, chat) ORDER BY id
 """
 
-_SENT = "UPDATE outbox SET state = 'sent', body = '', error = NULL WHERE key = ? AND state = 'waiting'"
+_SENT = """
+UPDATE outbox SET state = 'sent', body = '', error = NULL, tried_at = NULL, message_id = ?
+WHERE key = ? AND state = 'waiting'
+"""
+
+_TRY = "UPDATE outbox SET tried_at = ? WHERE key = ?"
+
+_LAST_MESSAGE = """
+SELECT message_id FROM outbox WHERE channel = ? AND account = ? AND chat = ? AND message_id IS NOT NULL
+ORDER BY id DESC LIMIT 1
+"""
+
+_MESSAGE_OF = "SELECT message_id FROM outbox WHERE key = ?"
 
 _ANSWERED = """
 UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run AND state <> 'sent')
 """
 
-_MISSED = "UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, error = ? WHERE key = ?"
+_MISSED = """
+UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, error = ?, tried_at = iif(?, tried_at, NULL)
+WHERE key = ?
+"""
 
 _PRUNE = "DELETE FROM outbox WHERE state <> 'waiting' AND due_at < ?"
 
@@ -107,6 +122,8 @@ class Head(Struct, frozen=True):
     chat: str
     due: datetime
     attempts: int
+    was_tried: bool = False
+    """Whether it may have been sent: the process ended, or the connection, before the service confirmed it."""
 
 
 class Outbox:
@@ -183,14 +200,29 @@ class Outbox:
             self._reconcile()
         return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
 
-    def sent(self, outgoing: OutgoingMessage) -> None:
+    def begin(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message is about to be sent, so that a later process looks whether it was."""
+        with self._database.change() as base:
+            base.execute(_TRY, (format_moment(self._clock.now()), outgoing.key))
+
+    def last_message(self, head: Head) -> str | None:
+        """Return the id of the last message that was sent to the chat of a message; None if there is none."""
+        to = head.outgoing.to
+        rows = self._database.read(_LAST_MESSAGE, (to.channel, to.account, head.chat))
+        return next((row["message_id"] for row in rows), None)
+
+    def message_of(self, key: str) -> str | None:
+        """Return the service's id of a message that was sent; None if it was not sent, or the service has no ids."""
+        return next((row["message_id"] for row in self._database.read(_MESSAGE_OF, (key,))), None)
+
+    def sent(self, outgoing: OutgoingMessage, message_id: str | None = None) -> None:
         """Record that a message was confirmed; with the last one of an answer, mark the answer as delivered."""
         self._sent_log.add(outgoing.key, self._clock.now())
-        self._mark_sent(outgoing.key, outgoing.run)
+        self._mark_sent(outgoing.key, outgoing.run, message_id)
 
-    def _mark_sent(self, key: str, run: str | None) -> None:
+    def _mark_sent(self, key: str, run: str | None, message_id: str | None = None) -> None:
         with self._database.change() as base:
-            base.execute(_SENT, (key,))
+            base.execute(_SENT, (message_id, key))
             if run is not None:
                 base.execute(_ANSWERED, (format_moment(self._clock.now()), run))
 
@@ -202,13 +234,19 @@ class Outbox:
                 self._mark_sent(row["key"], row["run"])
         self._is_reconciled = True
 
-    def missed(self, head: Head, why: str, *, final: bool) -> bool:
-        """Record a failed attempt; return false if the message is given up."""
+    def missed(
+        self, head: Head, why: str, *, final: bool, uncertain: bool = False, retry_after: float | None = None
+    ) -> bool:
+        """Record a failed attempt; return false if the message is given up.
+
+        With `uncertain` the message may have been sent nevertheless.
+        """
         gives_up = final or head.attempts + 1 >= MAX_ATTEMPTS
         state = "failed" if gives_up else "waiting"
-        due = self._clock.now() + pause_after(head.attempts)
+        pause = max(pause_after(head.attempts), timedelta(seconds=min(retry_after or 0.0, MAX_PAUSE.total_seconds())))
         with self._database.change() as base:
-            base.execute(_MISSED, (format_moment(due), state, why[:500], head.outgoing.key))
+            due = format_moment(self._clock.now() + pause)
+            base.execute(_MISSED, (due, state, why[:500], uncertain, head.outgoing.key))
         return not gives_up
 
     def prune(self, older_than: datetime) -> int:
@@ -222,12 +260,12 @@ class Outbox:
             outgoing = decode_outgoing(row["key"], row["body"])
         except (ValueError, KeyError, TypeError) as error:
             with self._database.change() as base:
-                base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
+                base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", False, row["key"]))
             return None
         due, now = datetime.fromisoformat(row["due_at"]), self._clock.now()
         if due > now + MAX_PAUSE:
             due = now  # A clock that was ahead wrote it; the message would block its chat until then.
-        return Head(outgoing, row["chat"], due, row["attempts"])
+        return Head(outgoing, row["chat"], due, row["attempts"], row["tried_at"] is not None)
 
 
 class SentLog:

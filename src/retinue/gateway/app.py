@@ -55,6 +55,7 @@ def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[
         *mcp.ENDPOINTS,
         *page.make_endpoints(page_path),
         incoming.CHANNEL_ENDPOINT,
+        incoming.SERVICE_ENDPOINT,
         *openai_api.ENDPOINTS,
         *tools.ENDPOINTS,
         *plugins.ENDPOINTS,

@@ -47,6 +47,7 @@ from retinue.runtime.automation.heartbeats import make_heartbeats
 from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
+from retinue.runtime.channels.approval_prompts import ApprovalPrompts
 from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
 from retinue.runtime.channels.listeners import ChannelListeners
 from retinue.runtime.channels.open_channels import OpenChannels
@@ -142,14 +143,15 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, delivery, typing)
+        prompts = ApprovalPrompts(runtime, connections.ask, connections.can_approve, delivery.wake)
         async with (
-            runtime.dispatcher.serving(turns.publish, connections.ask) as dispatcher,
+            runtime.dispatcher.serving(turns.publish, prompts.ask) as dispatcher,
             open_subagents(dispatcher) as subagents,
         ):
             jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
             hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
             clock_jumps = ClockJumpLog(runtime.services.database, home.clock)
-            listeners = ChannelListeners(dispatcher, channels, delivery.wake)
+            listeners = ChannelListeners(dispatcher, channels, prompts, delivery.wake)
             background = BackgroundWork(
                 jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks), listeners
             )
@@ -158,6 +160,8 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             yield gateway
         unsubscribe()
         tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await channels.close()
 
 
 def _make_authenticator(runtime: Runtime) -> Authenticator:

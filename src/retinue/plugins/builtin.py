@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from retinue.channels.services import SERVICES
 from retinue.plugins.hookspecs import Registrar
 from retinue.providers.registry import ADAPTERS
 
@@ -46,7 +48,16 @@ def _register_gpt5(register: Registrar) -> None:
     register.prompt("gpt-5", "retinue.context.prompt.contributions:contribute_for_gpt5")
 
 
-BUILT_IN: Mapping[str, Callable[[Registrar], None]] = {"retinue": _register_core, "gpt-5": _register_gpt5}
+def _register_service(name: str, register: Registrar) -> None:
+    service = SERVICES[name]
+    register.channel(name, service.make, settings=service.settings, capabilities=service.capabilities)
+
+
+BUILT_IN: Mapping[str, Callable[[Registrar], None]] = {
+    "retinue": _register_core,
+    "gpt-5": _register_gpt5,
+    **{name: partial(_register_service, name) for name in SERVICES},
+}
 """The functions that register the built-in plugins, by the names of the plugins."""
 
 BUILT_IN_NAMES = frozenset(BUILT_IN)

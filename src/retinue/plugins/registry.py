@@ -178,7 +178,7 @@ class PluginRegistrar:
                 )
                 self._add(point, extension)
             elif point is ExtensionPoint.CHANNELS:
-                able = Capabilities(max_text=declared.max_text, **dict.fromkeys(declared.capabilities, True))
+                able = replace(Capabilities(max_text=declared.max_text), **dict.fromkeys(declared.capabilities, True))
                 self.channel(name, declared.target, settings=declared.settings, capabilities=able)
             elif point is ExtensionPoint.LIFECYCLE:
                 if name not in ("init", "shutdown"):

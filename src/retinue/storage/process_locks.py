@@ -13,7 +13,8 @@ import logging
 import os
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -227,6 +228,18 @@ def ancestors() -> frozenset[int]:
         except (OSError, ValueError, IndexError):
             break
     return frozenset(found)
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file while the block runs; yields False if another holder has it."""
+    make_private_dir(path.parent)
+    with explained(path.name, path.parent):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+    try:
+        yield _take(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 LOCK_NAME = "gateway.lock"

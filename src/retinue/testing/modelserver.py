@@ -135,7 +135,7 @@ class ModelServer:
         self._connections.add(task)
         self.accepted += 1
         try:
-            while (request := await _read_request(reader)) is not None:
+            while (request := await read_request(reader)) is not None:
                 self.requests.append(request)
                 if self._record is not None:
                     line = {"method": request.method, "path": request.path}
@@ -169,7 +169,7 @@ class ModelServer:
         return await _send_stream(dialect, reply, reader, writer)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Received | None:
+async def read_request(reader: asyncio.StreamReader) -> Received | None:
     """Read the next request; return None if the client disconnected before or during it."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -42,7 +42,7 @@ class MessagesSettings(Settings):
     """Text to speech for answers."""
 
 
-_NO_MENUS = "no channel with a menu of commands exists yet; type the command"
+_NO_MENUS = "the menus of channels have no skills yet"
 
 
 class CommandsSettings(Settings):
@@ -58,7 +58,7 @@ class CommandsSettings(Settings):
     """Who may use commands besides the owner, per channel (`*`: every channel). Default: senders listed by name."""
     text: bool = key(True)
     """Whether slash commands work in messages from channels."""
-    native: bool | Literal["auto"] = key("auto", pending=_NO_MENUS)
+    native: bool | Literal["auto"] = key("auto")
     """Whether commands are registered with channels that support commands."""
     native_skills: bool | Literal["auto"] = key("auto", pending=_NO_MENUS)
     """Whether skills are registered too."""

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
+from starlette.responses import Response
 
 from retinue.automation.webhooks import CreatedWebhookStore, HookRefused
-from retinue.channels.channel import Arrival
+from retinue.channels.channel import Arrival, ServiceRequest
 from retinue.channels.http import NAME as HTTP
 from retinue.core.envelope import MAX_MESSAGE_CHARS, Origin, PeerKind, check_message_size
 from retinue.core.messages import Image
@@ -30,6 +31,7 @@ from retinue.wire.protocol import ErrorCode, Scope
 
 Id = Annotated[str, Meta(min_length=1, max_length=300)]
 
+MAX_UPDATE_BYTES = 4_000_000
 CHANNEL_SCOPES = frozenset({Scope.WRITE})
 HOOK_HEADER = "x-retinue-token"
 _HOOK_CODES = {403: ErrorCode.FORBIDDEN, 404: ErrorCode.NOT_FOUND, 422: ErrorCode.FAILED}
@@ -188,6 +190,17 @@ def _describe_attachment(media: ChannelMedia) -> str:
     return f"[Attached: {sanitise_line(literal(', '.join(facts), 1_000)) or 'a file'}]"
 
 
+async def receive_updates(gateway: Gateway, request: Request) -> Response:
+    """Pass a request of a chat service to its account, which checks the signature."""
+    name = request.path_params["channel"], request.path_params["account"]
+    body = await request.body()
+    if len(body) > MAX_UPDATE_BYTES:
+        raise RequestRefused(ErrorCode.TOO_LARGE, f"The request is larger than {MAX_UPDATE_BYTES:,} bytes.")
+    headers = {header.lower(): text for header, text in request.headers.items()}
+    answer = await gateway.background.listeners.answer_request(name, ServiceRequest(headers, body))
+    return Response(answer.body, answer.status, media_type=answer.media_type)
+
+
 class HookAccepted(Wire, frozen=True):
     """Whether the request was accepted, waits for the next heartbeat, or was skipped by a filter."""
 
@@ -238,6 +251,17 @@ CHANNEL_ENDPOINT = RouteEndpoint(
     ChannelAnswer,
     name="bring",
     admit=admit_bridge,
+)
+
+
+SERVICE_ENDPOINT = RouteEndpoint(
+    "POST",
+    "/channels/{channel}/{account}",
+    None,
+    receive_updates,
+    "Deliver updates of a chat service, signed by it.",
+    name="updates",
+    in_schema=False,
 )
 
 

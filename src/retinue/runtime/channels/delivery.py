@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 from msgspec.structs import replace
 
-from retinue.channels.channel import DeliveryFailed
+from retinue.channels.channel import Channel, DeliveryFailed, ServiceChannel
+from retinue.channels.services import split_for
 from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage, Source
 from retinue.core.errors import RetinueError
 from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
+from retinue.core.styled_text import StyledText
 from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.reply import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
-from retinue.runtime.agents.chats import find_account, list_accounts, max_media_bytes
+from retinue.runtime.agents.chats import AccountSettings, find_account, list_accounts, max_media_bytes
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.agents.workspace import MemoizeLast
-from retinue.runtime.channels.open_channels import OpenChannels
+from retinue.runtime.channels.open_channels import OpenChannels, own_keys
 from retinue.runtime.channels.routing import reachable
 from retinue.sessions.session import person_of
 
@@ -73,7 +75,7 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
         attachments, lost = attach_media(_media_root(sessions, inbound, outbound), outbound.media, limit)
         text = "\n".join(filter(None, (text, *lost)))
     prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
-    reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
+    reply_to = _reply_target(found, origin, outbound)
     preceding = outbound.preceding if inbound.source is Source.CHAT else ()
     earlier = [
         message
@@ -85,6 +87,14 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text = f"{prefix}{text}" if text else ""
     last = make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
     return (*earlier, *last)
+
+
+def _reply_target(account: AccountSettings, origin: Origin, outbound: Outbound) -> str | None:
+    """Return the message that an answer refers to: as the agent wrote, and as `replyToMode` of the channel says."""
+    mode = own_keys(account).get("replyToMode")
+    if mode == "off":
+        return None
+    return outbound.reply_to or (origin.message_id if outbound.to_current or mode in ("first", "all") else None)
 
 
 def _media_root(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> Root:
@@ -130,20 +140,30 @@ def make_outgoing(
     reply_to: str | None = None,
     answer: Outbound | None = None,
 ) -> tuple[OutgoingMessage, ...]:
-    """Split an answer into messages for the chat; files go with the last, the reply reference with the first."""
-    pieces = split_text(text, able.max_text) or (("",) if media else ())
+    """Split an answer into messages for the chat; the reply reference goes with the first.
+
+    Files go with the last, or each in a message of its own if the service cannot send them together: a message that is
+    one request is never sent in part.
+    """
+    pieces = split_for(text, able) if able.fits else tuple(map(StyledText, split_text(text, able.max_text)))
+    parts: list[tuple[StyledText, tuple[Attachment, ...]]] = [(piece, ()) for piece in pieces]
+    if able.files_apart:
+        parts += ((StyledText(), (file,)) for file in media)
+    elif media:
+        parts = [*parts[:-1], (parts[-1][0] if parts else StyledText(), media)]
     return tuple(
         OutgoingMessage(
             key=f"{key}:{number}",
             to=to,
-            text=piece,
-            media=media if number == len(pieces) - 1 else (),
+            text=piece.text,
+            spans=piece.spans,
+            media=files,
             reply_to=reply_to if number == 0 else None,
             run=answer.run if answer else None,
             session=answer.session.text if answer else "",
             voice=answer.voice if answer else False,
         )
-        for number, piece in enumerate(pieces)
+        for number, (piece, files) in enumerate(parts)
     )
 
 
@@ -257,21 +277,34 @@ class DeliveryService:
 
     async def _bring(self, head: Head) -> None:
         """Try to send one message; a failure is retried later."""
-        sessions, to = self._sessions, head.outgoing.to
+        outbox, to = self._sessions.services.outbox, head.outgoing.to
         try:
             channel = await self._channels.find(to.channel, to.account)
-            await channel.send(head.outgoing)
-            sessions.services.outbox.sent(head.outgoing)
+            message_id = await self._find_sent(channel, head)
+            if message_id is None:
+                outbox.begin(head.outgoing)
+                message_id = await channel.send(head.outgoing)
+            outbox.sent(head.outgoing, message_id)
+        except DeliveryFailed as error:
+            if not outbox.missed(
+                head, str(error), final=error.final, uncertain=error.uncertain, retry_after=error.retry_after
+            ):
+                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except RetinueError as error:
-            final = isinstance(error, DeliveryFailed) and error.final
-            if not sessions.services.outbox.missed(head, str(error), final=final):
+            if not outbox.missed(head, str(error), final=False):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except (Exception, SystemExit):  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
-            sessions.services.outbox.missed(head, "the channel crashed", final=False)
+            outbox.missed(head, "the channel crashed", final=False, uncertain=True)
         finally:
             self._busy.discard(head.chat)
             self._news.set()
+
+    async def _find_sent(self, channel: Channel, head: Head) -> str | None:
+        """Return the id of a message that was sent although nobody recorded it; None if it is to be sent."""
+        if not head.was_tried or not isinstance(channel, ServiceChannel):
+            return None
+        return await channel.find_sent(head.outgoing, self._sessions.services.outbox.last_message(head))
 
 
 class TypingIndicator:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from retinue.channels.channel import Channel, ChannelParts, DeliveryFailed
+from retinue.channels.channel import Channel, ChannelParts, DeliveryFailed, MenuCommand, ServiceChannel
 from retinue.core.errors import ConfigError
 from retinue.core.extension import ChannelExtension, Lazy
+from retinue.dispatch.commands.table import COMMANDS
 from retinue.plugins.containment import call_contained
 from retinue.plugins.loading import schema_faults
 from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.chats import AccountSettings, find_account, max_media_bytes
 from retinue.security.secrets import Secret, parse_secret
 from retinue.settings import Settings
+from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from retinue.runtime.home import Home
     from retinue.runtime.turns.sessions import Sessions
 
+_SHARED_KEYS = ("token", "webhookUrl", "webhookSecret")
+"""Keys of every account that many services have too, with a meaning of their own."""
 AccountName = tuple[str, str]
 SettingsFaults = tuple[tuple[tuple[str | int, ...], str], ...]
 
@@ -48,9 +52,16 @@ class OpenChannels:
         async with self._lock:
             known = self._open.get((channel, account))
             if known is None or known[0] != found:
+                await _close(known)
                 made = await anyio.to_thread.run_sync(self._make, found.extension, found)
                 known = self._open[channel, account] = found, made
         return known[1]
+
+    async def close(self) -> None:
+        """Close all channels."""
+        opened, self._open = self._open, {}
+        for known in opened.values():
+            await _close(known)
 
     def _make(self, extension: ChannelExtension, found: AccountSettings) -> Channel:
         home, resolve = self._sessions.home, self._sessions.shared.secrets.resolve
@@ -64,6 +75,7 @@ class OpenChannels:
             _data_folder(home, extension, found),
             home.clock,
             resolve,
+            _menu(home),
         )
         try:
             made: Channel = call_contained(partial(_call_maker, extension, parts))
@@ -72,6 +84,18 @@ class OpenChannels:
             home.registry.switch_off(extension.plugin, message)
             raise DeliveryFailed(f"The plugin '{extension.plugin}' failed: {message}.") from None
         return made
+
+
+async def _close(known: tuple[AccountSettings, Channel] | None) -> None:
+    if known is not None and isinstance(known[1], ServiceChannel):
+        await known[1].close()
+
+
+def _menu(home: Home) -> tuple[MenuCommand, ...]:
+    """Return the commands for the menu of a service; none if the configuration switches them off."""
+    if home.config.commands.native is False or not home.config.commands.text:
+        return ()
+    return tuple(MenuCommand(each.name, each.summary) for each in COMMANDS)
 
 
 def read_settings(extension: ChannelExtension, found: AccountSettings, resolve: Callable[[Secret], str]) -> Any:
@@ -105,7 +129,9 @@ def find_settings_faults(extension: ChannelExtension, found: AccountSettings) ->
 
 def own_keys(found: AccountSettings) -> Mapping[str, Any]:
     """Return the keys that only this kind of channel has, those of the account before those of the channel."""
-    return {**found.channel.other_keys, **found.common.other_keys}
+    common = to_plain(found.common, only_set=True)
+    shared = {name: common[name] for name in _SHARED_KEYS if name in common}
+    return {**found.channel.other_keys, **shared, **found.common.other_keys}
 
 
 def _settings_class(target: Lazy) -> type[Settings]:

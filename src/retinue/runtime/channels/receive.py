@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.channels.channel import Arrival
+from retinue.channels.channel import Arrival, QuotedText
 from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Origin
 from retinue.core.errors import WorkspaceError
+from retinue.core.messages import Image
 from retinue.dispatch.admission import GroupMessage, wants_ack
 from retinue.dispatch.commands.command import as_command, parse_command
 from retinue.dispatch.inbox import Acceptance
+from retinue.runtime.agents.contacts import open_contacts
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
+from retinue.runtime.channels.pairing import request_pairing
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
 from retinue.runtime.commands.session_api import list_commands
 from retinue.runtime.home import Home
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 NOT_CALLED = "the message does not mention the agent"
 NO_COMMANDS = "the sender may not use commands"
+QUOTED = "[Other people wrote this; the message forwards it or answers it.]"
 BEFORE = "[Messages of this group since you were last mentioned. They are context; do not answer them.]"
 
 
@@ -40,11 +44,31 @@ class ReceiveResult(Struct, frozen=True):
     reason: str = ""
 
 
-async def receive(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> ReceiveResult:
-    """Accept a message or return why not; the answer is sent to the chat that it came from."""
+class Attached(Struct, frozen=True):
+    """The files of a message as the agent gets them: pictures, words that were spoken, and lines about the others."""
+
+    images: tuple[Image, ...] = ()
+    spoken: str = ""
+    lines: tuple[str, ...] = ()
+
+
+Attach = Callable[[Destination], Awaitable[Attached]]
+"""Reads the files of a message, after it was admitted."""
+
+
+async def receive(
+    sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival, attach: Attach | None = None, notes: str = ""
+) -> ReceiveResult:
+    """Accept a message or return why not; the answer is sent to the chat that it came from.
+
+    `attach` reads its files, and `notes` is a line about the chat for the agent.
+    """
     home, origin = sessions.home, arrival.origin
-    destination = find_destination(home.config, origin, verified=arrival.verified)
+    paired = arrival.verified and open_contacts(home, sessions.services).is_approved(origin)
+    destination = find_destination(home.config, origin, verified=arrival.verified, paired=paired)
     if destination.refused is not None:
+        if destination.may_pair and arrival.verified:
+            request_pairing(sessions, origin)
         return ReceiveResult(destination, reason=destination.refused)
     arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
     is_command = _is_command(dispatcher, destination, arrival.text)
@@ -58,14 +82,22 @@ async def receive(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
         group_context.record(origin, who, _as_seen(arrival), destination.history_limit)
         return ReceiveResult(destination, reason=NOT_CALLED)
     before = () if is_command else group_context.recent(origin, destination.history_limit)
+    if attach is not None and arrival.files:
+        attached = await attach(destination)
+        text = "\n".join(filter(None, (arrival.text, attached.spoken, *attached.lines)))
+        arrival = replace(arrival, text=text, images=(*arrival.images, *attached.images))
+    if notes and not is_command:
+        arrival = replace(arrival, text=f"{arrival.text}\n{notes}")
     inbound = Inbound(
-        arrival.text if is_command else _format_context(before) + _label(home, destination, arrival, who),
+        arrival.text
+        if is_command
+        else _format_context(before) + _label(home, destination, arrival, who) + _format_quotes(arrival.quoted),
         destination.session,
         images=arrival.images,
         sender=origin.writer or None,
         owner=destination.owner,
         contact=destination.contact,
-        foreign=bool(before),
+        foreign=bool(before or arrival.quoted),
         channel=origin.channel,
         origin=origin,
     )
@@ -135,8 +167,18 @@ def _format_context(messages: Sequence[GroupMessage]) -> str:
     return f"{BEFORE}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}\n\n"
 
 
+def _format_quotes(quoted: Sequence[QuotedText]) -> str:
+    """Return text that the sender did not write as untrusted text."""
+    if not quoted:
+        return ""
+    lines = "\n".join(f"{_plain(each.who)}: {each.text}" for each in quoted)
+    return f"\n\n{QUOTED}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}"
+
+
 def _as_seen(arrival: Arrival) -> str:
-    return " ".join(filter(None, (arrival.text, "(with a picture)" if arrival.images else "")))
+    return " ".join(
+        filter(None, (arrival.text, "(with a picture)" if arrival.images else "(with a file)" if arrival.files else ""))
+    )
 
 
 def _plain(text: str | None) -> str:

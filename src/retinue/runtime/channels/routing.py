@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from retinue.channels.http import NAME as HTTP
 from retinue.config.schema import Config
 from retinue.config.sections.routing import ChannelSettings
-from retinue.core.envelope import Origin
+from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import SessionKey
 from retinue.dispatch.admission import (
     CommandRights,
@@ -33,6 +34,8 @@ class Destination(Struct, frozen=True):
     owner: bool
     contact: bool
     """Whether the owner paired or listed the sender, who is not the owner."""
+    may_pair: bool
+    """Whether a refused sender gets a pairing code."""
     refused: str | None
     """Why its sender may not write there; None if it may."""
     may_command: bool
@@ -42,8 +45,11 @@ class Destination(Struct, frozen=True):
     """How many messages without a mention are added to the next one with a mention."""
 
 
-def find_destination(config: Config, origin: Origin, *, verified: bool = True) -> Destination:
-    """Return the destination of a message. Its sender can be the owner only if the channel is `verified`."""
+def find_destination(config: Config, origin: Origin, *, verified: bool = True, paired: bool = False) -> Destination:
+    """Return the destination of a message.
+
+    Its sender can be the owner only if the channel is `verified`; `paired` means that the owner approved the sender.
+    """
     channel = config.channels.get(origin.channel) or ChannelSettings()
     owner = verified and is_owner(origin, config.commands.owner_allow_from)
     route = choose_agent(origin, config.bindings, config.agents.ids, config.agents.default_id)
@@ -54,8 +60,9 @@ def find_destination(config: Config, origin: Origin, *, verified: bool = True) -
         route=route,
         session=session_of(route.agent, origin, _session_rules(config, owner=owner)),
         owner=owner,
-        contact=not owner and is_named(origin, channel.allow_from),
-        refused=refuse_writer(origin, channel, owner=owner),
+        contact=not owner and (is_named(origin, channel.allow_from) or (paired and not origin.kind.is_shared)),
+        may_pair=origin.kind is PeerKind.DIRECT and channel.dm_policy == "pairing" and origin.channel != HTTP,
+        refused=refuse_writer(origin, channel, owner=owner, paired=paired),
         may_command=commands.text and (owner or rights.may_command(origin, channel)),
         needs_mention=needs_mention(origin, channel, agent.group_chat, config.messages.group_chat),
         history_limit=history_limit(channel.history_limit, agent.group_chat, config.messages.group_chat),

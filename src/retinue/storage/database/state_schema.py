@@ -353,6 +353,47 @@ CREATE TABLE webhooks (
 )
 """
 
+# `tried_at` is set while it is unknown whether the service took the message; `message_id` is the service's id of it.
+OUTBOX_TRIED = "ALTER TABLE outbox ADD COLUMN tried_at TEXT"
+OUTBOX_MESSAGE = "ALTER TABLE outbox ADD COLUMN message_id TEXT"
+OUTBOX_MESSAGES = "CREATE INDEX outbox_messages ON outbox (channel, account, chat, id) WHERE message_id IS NOT NULL"
+
+# How far the updates of an account were accepted, and the state of its listener.
+CHANNEL_ACCOUNTS = """
+CREATE TABLE channel_accounts (
+    channel    TEXT NOT NULL,
+    account    TEXT NOT NULL,
+    position   TEXT,
+    state      TEXT NOT NULL,
+    error      TEXT,
+    heard_at   TEXT,
+    lag_ms     INTEGER,
+    changed_at TEXT NOT NULL,
+    PRIMARY KEY (channel, account)
+)
+"""
+
+# People who wrote to the agent without being listed: those who wait for approval, and those who were approved.
+CONTACTS = """
+CREATE TABLE contacts (
+    channel    TEXT NOT NULL,
+    sender     TEXT NOT NULL,
+    account    TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    code       TEXT NOT NULL UNIQUE,
+    state      TEXT NOT NULL CHECK (state IN ('waiting', 'approved', 'rejected')),
+    asked_at   TEXT NOT NULL,
+    decided_at TEXT,
+    decided_by TEXT,
+    PRIMARY KEY (channel, sender)
+)
+"""
+
+# The message of a chat that shows the beginning of an answer, until the whole answer replaces it.
+CHANNEL_PREVIEWS = """
+CREATE TABLE channel_previews (run TEXT PRIMARY KEY, message_id TEXT NOT NULL, shown_at TEXT NOT NULL)
+"""
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -370,6 +411,7 @@ STATE_SCHEMA: Schema = (
     (COMMAND_RULE_CONTENT,),
     (WEBHOOKS,),
     (FILE_LABELS, FILE_LABELS_BY_FOLDER, FILE_LABELS_BY_LABEL, FILE_LABELS_OF_LINES, LABEL_RULES),
+    (OUTBOX_TRIED, OUTBOX_MESSAGE, OUTBOX_MESSAGES, CHANNEL_ACCOUNTS, CONTACTS, CHANNEL_PREVIEWS),
 )
 
 JSON_COLUMNS = frozenset(
@@ -394,12 +436,17 @@ MOMENT_COLUMNS = frozenset(
         "approvals.asked_at",
         "approvals.decided_at",
         "approvals.expires_at",
+        "channel_accounts.changed_at",
+        "channel_accounts.heard_at",
+        "channel_previews.shown_at",
         "children.asked_at",
         "children.ended_at",
         "children.told_at",
         "clock_jumps.after",
         "clock_jumps.before",
         "command_rules.added_at",
+        "contacts.asked_at",
+        "contacts.decided_at",
         "file_labels.since",
         "gateway_tokens.created_at",
         "gateway_tokens.expires_at",
@@ -416,6 +463,7 @@ MOMENT_COLUMNS = frozenset(
         "jobs.next_at",
         "label_rules.since",
         "outbox.due_at",
+        "outbox.tried_at",
         "pairing_codes.expires_at",
         "pairing_requests.asked_at",
         "pairing_requests.expires_at",
@@ -432,6 +480,7 @@ RESTORED_TABLES = frozenset(
         "approvals",
         "clock_jumps",
         "command_rules",
+        "contacts",
         "file_labels",
         "gateway_tokens",
         "heartbeat_starts",

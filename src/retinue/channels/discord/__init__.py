@@ -1,0 +1,1 @@
+"""Discord: a thin client of the gateway and the REST API."""

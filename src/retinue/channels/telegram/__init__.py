@@ -1,0 +1,1 @@
+"""Telegram: a thin client of the Bot API."""
