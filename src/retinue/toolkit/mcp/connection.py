@@ -77,7 +77,10 @@ async def open_client(
 
     `on_change` is called when the server says that its tools have changed.
     """
+    from retinue.toolkit.mcp.transports import explain_download
+
     server, seconds = target.server, target.settings.connection_timeout_ms / 1000
+    hint = explain_download(target.settings, parts)
     try:
         # The connection has scopes of its own, so the one with the time limit must enclose it to its end.
         with anyio.move_on_after(seconds) as limit:
@@ -89,9 +92,9 @@ async def open_client(
     except ToolFailed:
         raise
     except Exception as error:  # border: the SDK raises what transports raise, also when it closes them
-        raise _as_failure(target, error) from error
+        raise _as_failure(target, error, hint) from error
     if limit.cancelled_caught:
-        raise ToolFailed(f"The MCP server {server} did not answer within {seconds:g} s.")
+        raise ToolFailed(f"The MCP server {server} did not answer within {seconds:g} s.{hint}")
 
 
 async def _connect(
@@ -127,13 +130,13 @@ def _transports(target: Target, parts: TransportParts, printed: PrintedLines) ->
     return [open_address(server, settings, parts, sse=sse) for sse in kinds]
 
 
-def _as_failure(target: Target, error: BaseException) -> ToolFailed:
+def _as_failure(target: Target, error: BaseException, hint: str = "") -> ToolFailed:
     """Return the reason why a server cannot be used; groups of tasks contain it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ToolFailed):
         return error
-    return ToolFailed(f"The MCP server {target.server} cannot be used: {explain(error)}")
+    return ToolFailed(f"The MCP server {target.server} cannot be used: {explain(error)}{hint}")
 
 
 def explain(error: BaseException) -> str:

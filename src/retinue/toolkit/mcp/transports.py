@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 NO_LIMIT_SECONDS = 10 * 365 * 86_400.0
+DOWNLOADERS = frozenset({"npx", "bunx", "pnpx", "uvx", "pipx"})
+"""Programs that download what they start."""
 MAX_SSE_EVENT_BYTES = 32 * 1024 * 1024
 
 
@@ -66,6 +68,8 @@ async def open_program(
         workspace = parts.sandboxes.workspace_of(agent)
     chosen = starting_folder(settings)
     folder = Path(chosen).expanduser() if chosen else workspace or Path.cwd()
+    if not chosen:
+        folder.mkdir(0o700, parents=True, exist_ok=True)  # a new home has no workspace yet
     variables = {name: parts.secrets.resolve(value) for name, value in settings.env.items()}
     path = os.pathsep.join((str(program.parent), parts.environment.get("PATH", "")))
     redirections = () if printed.errors else ((Redirection(2, None),),)
@@ -102,7 +106,20 @@ def find_program(server: str, settings: McpServerSettings, environment: Mapping[
             f"The program `{wanted}` of the MCP server {server} is not installed. Install it, or set "
             f"`mcp.servers.{server}.command` to its absolute path."
         )
-    return Path(found).absolute()
+    # A sandbox shows the folder of the program, but not what a path with `..` passes through.
+    plain = Path(os.path.normpath(Path(found).absolute()))
+    return plain if plain.exists() else Path(found).resolve()
+
+
+def explain_download(settings: McpServerSettings, parts: TransportParts) -> str:
+    """Return what to do if the program downloads what it starts, which a sandbox without a network prevents."""
+    launcher = Path(settings.command or "").name
+    if launcher not in DOWNLOADERS or parts.sandboxes is None or settings.network == "proxy":
+        return ""
+    return (
+        f" `{launcher}` downloads the server when it starts, which a sandbox without a network prevents. Install the "
+        "server and name its own program as the command, or set `network` of the server to `proxy`."
+    )
 
 
 def _enclose(
@@ -111,8 +128,9 @@ def _enclose(
     """Return the sandbox of a program, as a command of the agent would get; None if commands get none."""
     if sandboxes is None or not sandboxes.decide(session).confined:
         return None
-    named = (*settings.read_paths, *(argument for argument in settings.args if argument.startswith("/")))
-    shown = (*_installation(program), *(Path(path).expanduser() for path in named))
+    named = [Path(argument) for argument in settings.args if argument.startswith("/")]
+    projects = [folder for path in named if (folder := _project(path)) is not None]
+    shown = (*_installation(program), *named, *projects, *(Path(path).expanduser() for path in settings.read_paths))
     try:
         confinement = sandboxes.confinement_of(session, tuple(path for path in shown if path.exists()), apart=True)
         if settings.network is not None:
@@ -132,6 +150,21 @@ def _installation(program: Path) -> tuple[Path, ...]:
         if not folder.is_relative_to("/usr") and folder != Path("/"):
             folders.append(folder)
     return tuple(dict.fromkeys(folders))
+
+
+def _project(script: Path) -> Path | None:
+    """Return the folder with the modules that a script imports: its `node_modules`, or the project that it is in."""
+    if not script.is_file():
+        return None
+    for folder in reversed(script.parents):
+        if folder.name == "node_modules":
+            return folder
+    for folder in script.resolve().parents:
+        if folder in (Path.home(), Path("/")):
+            return None
+        if any((folder / name).is_file() for name in ("package.json", "pyproject.toml")):
+            return folder
+    return None
 
 
 @asynccontextmanager
