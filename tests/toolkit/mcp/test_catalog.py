@@ -97,6 +97,7 @@ def test_servers_of_other_programs_are_read(tmp_path: Path) -> None:
                 "mcpServers": {
                     "files": {"type": "stdio", "command": "npx", "args": ["-y", "server"], "env": {"A": "b"}},
                     "web": {"type": "http", "url": "https://example.com/mcp", "headers": {"X": "y"}},
+                    "vars": {"command": "${TOOL_NOT_SET:-tool}", "env": {"A": "${PATH:-x}"}},
                     "old": {"url": "https://example.com/sse", "transport": "sse", "disabled": True},
                     "two__parts": {"command": "x"},
                     "empty": {},
@@ -108,6 +109,7 @@ def test_servers_of_other_programs_are_read(tmp_path: Path) -> None:
     assert found.servers == {
         "files": {"command": "npx", "args": ["-y", "server"], "env": {"A": "b"}},
         "web": {"url": "https://example.com/mcp", "headers": {"X": "y"}, "transport": "streamable-http"},
+        "vars": {"command": "tool", "env": {"A": "${PATH}"}},
         "old": {"url": "https://example.com/sse", "transport": "sse", "enabled": False},
     }
     assert found.refused.keys() == {"two__parts", "empty"}
@@ -118,11 +120,16 @@ def test_servers_of_codex_are_read(tmp_path: Path) -> None:
     (tmp_path / ".codex" / "config.toml").write_text(
         'model = "x"\n[mcp_servers.docs]\ncommand = "docs"\nstartup_timeout_sec = 20\n'
         '[mcp_servers.web]\nurl = "https://example.com/mcp"\nhttp_headers = { Region = "eu" }\n'
+        'bearer_token_env_var = "TOKEN"\nenv_http_headers = { Team = "TEAM" }\nenabled_tools = ["read"]\n'
     )
     found = read_servers(locate_source("codex", tmp_path))
     assert found.servers == {
         "docs": {"command": "docs", "connectionTimeoutMs": 20_000},
-        "web": {"url": "https://example.com/mcp", "headers": {"Region": "eu"}},
+        "web": {
+            "url": "https://example.com/mcp",
+            "headers": {"Region": "eu", "Team": "${TEAM}", "Authorization": "Bearer ${TOKEN}"},
+            "toolFilter": {"include": ["read"]},
+        },
     }
 
 

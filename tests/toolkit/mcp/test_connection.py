@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock, random_id
+from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.toolkit.mcp.catalog import CatalogStore, name_tool
-from retinue.toolkit.mcp.pipes import MAX_MESSAGE_BYTES
 from retinue.toolkit.mcp.servers import McpServers, describe_server
-from retinue.toolkit.mcp.settings import McpServerSettings, McpSettings, McpToolFilter
+from retinue.toolkit.mcp.settings import McpOAuthSettings, McpServerSettings, McpSettings, McpToolFilter
 from retinue.toolkit.mcp.tools import RESOURCES_TOOL, make_tools
 from retinue.toolkit.mcp.transports import TransportParts
 from retinue.toolkit.parts import ToolParts
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MAIN = AgentId("main")
 SERVER = Path(__file__).with_name("sample_server.py")
+HOSTILE_SERVER = Path(__file__).with_name("hostile_server.py")
 
 
 def settings(mode: str = "good", **more: Any) -> McpServerSettings:
@@ -116,6 +118,16 @@ async def test_a_server_is_used_by_its_tools(tmp_path: Path, parts: ToolParts, c
         assert not scene.servers.is_connected("s"), "a known server is connected when it is used"
 
 
+async def test_the_owners_sign_in_is_not_used_for_others(
+    tmp_path: Path, parts: ToolParts, context: ToolContext
+) -> None:
+    async with using(settings(oauth=McpOAuthSettings(identity="per-requester")), parts, tmp_path) as scene:
+        guest = replace(context, owner=False)
+        assert "sign-in of each person" in await failure(scene.tool("add"), guest, a=1, b=2)
+        assert "sign-in of each person" in await failure(scene.tools()[RESOURCES_TOOL], guest, server="s")
+        assert "3" in text_of(await call(scene.tool("add"), replace(context, owner=True), a=1, b=2))
+
+
 @pytest.mark.parametrize("mode", ["exits", "floods"])
 async def test_a_server_that_cannot_be_used_is_left_out_with_the_reason(
     tmp_path: Path, parts: ToolParts, mode: str
@@ -155,7 +167,7 @@ async def test_an_answer_that_is_too_large_ends_the_connection(
     tmp_path: Path, parts: ToolParts, context: ToolContext
 ) -> None:
     async with using(settings(), parts, tmp_path) as scene:
-        assert "broke during the call" in await failure(scene.tool("flood"), context, size=MAX_MESSAGE_BYTES)
+        assert "broke during the call" in await failure(scene.tool("flood"), context, size=100_000_000)
 
 
 async def test_tools_with_wrong_schemas_are_left_out_and_changed_ones_are_refused(
@@ -196,3 +208,45 @@ async def test_an_address_is_used_with_the_transport_that_it_has(
         async with using(server, parts, tmp_path) as scene:
             assert scene.servers.catalog("s").problem == ""
             assert "5" in text_of(await call(scene.tool("add"), context, a=2, b=3))
+
+
+async def test_an_address_cannot_flood_hang_or_confuse_the_client(
+    tmp_path: Path, parts: ToolParts, context: ToolContext
+) -> None:
+    broke, refused = "broke during the call", "refused"
+    expected = {
+        "flood": broke,
+        "flood-events": broke,
+        "compress": broke,
+        "drop": broke,
+        "hang": "did not answer in time",
+        "nonsense": refused,
+    }
+    async with serving_on_port(sys.executable, str(HOSTILE_SERVER)) as port:
+        server = McpServerSettings(url=f"http://127.0.0.1:{port}/mcp", request_timeout_ms=3_000)
+        async with using(server, parts, tmp_path) as scene:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for name, told in expected.items():
+                assert told in await failure_after_pause(scene, name, context)
+                assert "fine" in await text_after_pause(scene, "honest", context), "the server can be used again"
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            assert grown < 95_000, f"{grown} KB more memory for answers of 100 MB"
+
+
+async def failure_after_pause(scene: Scene, name: str, context: ToolContext) -> str:
+    """The failure of a call, after the pause that a broken connection causes."""
+    with anyio.fail_after(60):
+        while "next attempt" in (told := await failure(scene.tool(name), context)):
+            await anyio.sleep(0.1)
+    return told
+
+
+async def text_after_pause(scene: Scene, name: str, context: ToolContext) -> str:
+    told = ""
+    with anyio.fail_after(60):
+        while not told:
+            try:
+                told = text_of(await call(scene.tool(name), context))
+            except ToolFailed:
+                await anyio.sleep(0.1)
+    return told

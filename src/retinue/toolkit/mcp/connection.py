@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 MAX_PAGES = 50
-END_SECONDS = 5.0
+MAX_REASON_CHARS = 400
+END_SECONDS = 2.0
 """How long to wait for the reason why a connection ended."""
 
 
@@ -141,7 +142,7 @@ def _as_failure(target: Target, error: BaseException, hint: str = "") -> ToolFai
 
 def explain(error: BaseException) -> str:
     """Return the text of an error as a sentence on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error)[:MAX_REASON_CHARS].split()) or type(error).__name__
     return text if text.endswith(".") else f"{text}."
 
 

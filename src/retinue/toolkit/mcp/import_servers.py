@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ KNOWN_PLACES = {
     "cursor": (".cursor/mcp.json",),
 }
 """The files of known programs, below the folder of the user."""
+_WITH_DEFAULT = re.compile(r"\$\{([A-Z_][A-Z0-9_]*):-([^}]*)\}")
 _KEPT = ("command", "args", "env", "cwd", "url", "headers", "transport", "enabled")
 
 
@@ -94,6 +97,34 @@ def _translate(given: Mapping[str, Any]) -> dict[str, Any]:
     for theirs, ours in (("startup_timeout_sec", "connectionTimeoutMs"), ("tool_timeout_sec", "requestTimeoutMs")):
         if isinstance(given.get(theirs), (int, float)):
             server[ours] = int(given[theirs] * 1000)
-    if isinstance(given.get("http_headers"), Mapping):
-        server["headers"] = {**server.get("headers", {}), **given["http_headers"]}
-    return server
+    headers = _translate_headers(given)
+    if headers:
+        server["headers"] = headers
+    chosen = {"include": given.get("enabled_tools"), "exclude": given.get("disabled_tools")}
+    if any(chosen.values()):
+        server["toolFilter"] = {name: tools for name, tools in chosen.items() if tools}
+    return {name: _without_defaults(value) for name, value in server.items()}
+
+
+def _translate_headers(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers; Codex names variables of the environment for some."""
+    by_value, written, by_variable = (
+        found if isinstance(found := given.get(name), Mapping) else {}
+        for name in ("headers", "http_headers", "env_http_headers")
+    )
+    headers = {**by_value, **written, **{name: f"${{{variable}}}" for name, variable in by_variable.items()}}
+    if given.get("bearer_token_env_var"):
+        headers["Authorization"] = f"Bearer ${{{given['bearer_token_env_var']}}}"
+    return headers
+
+
+def _without_defaults(value: Any) -> Any:
+    """Return the settings with `${NAME}` for `${NAME:-default}`, or the default if the variable is not set."""
+    match value:
+        case str():
+            return _WITH_DEFAULT.sub(lambda found: f"${{{found[1]}}}" if found[1] in os.environ else found[2], value)
+        case dict():
+            return {name: _without_defaults(each) for name, each in value.items()}
+        case list():
+            return [_without_defaults(each) for each in value]
+    return value

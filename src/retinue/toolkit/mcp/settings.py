@@ -57,6 +57,10 @@ class McpOAuthSettings(Settings):
     """The id of a client that you registered with the service. Default: the client registers itself."""
     client_secret: SecretValue | None = key(None)
     """The secret of that client, if it has one."""
+    identity: Literal["per-requester"] | None = key(None)
+    """`per-requester`: the sign-in is yours, so only your own messages may use the server."""
+    auth_profile_id: str | None = key(None, pending="sign-ins of models are not used for MCP servers")
+    """A stored sign-in to use."""
     client_metadata_url: str | None = key(None)
     """An address of yours that describes this client, for services that identify clients so."""
 
@@ -105,6 +109,8 @@ class McpServerSettings(Settings):
     read_only_tools: list[str] = key([])
     """Tools that change nothing and therefore need no approval after untrusted text, by names with `*` as a wildcard.
     What the server itself says about this is not trusted."""
+    codex: dict[str, Any] = key({}, pending="Codex is not started by Retinue yet")
+    """What Codex does with the server."""
     network: Literal["off", "proxy"] | None = key(None)
     """The network of a sandboxed program. Default: as for commands."""
     read_paths: list[str] = key([])

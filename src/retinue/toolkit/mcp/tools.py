@@ -101,8 +101,15 @@ async def _call(
     arguments: JsonArguments,
     context: ToolContext,
 ) -> ToolOutput:
+    _require_sign_in(servers, server, context)
     result = await servers.call(server, context.agent, offered, arguments.values)
     return _read_result(server, result, new_id)
+
+
+def _require_sign_in(servers: McpServers, server: str, context: ToolContext) -> None:
+    """Raise `ToolFailed` if everybody has to sign in and the turn is not the owner's, who is the only one who can."""
+    if servers.enabled[server].oauth.identity == "per-requester" and not context.owner:
+        raise ToolFailed(f"The MCP server {server} needs a sign-in of each person, and only the owner is signed in.")
 
 
 def _read_result(server: str, result: CallToolResult, new_id: IdFactory) -> ToolOutput:
@@ -170,6 +177,7 @@ def _make_resources_tool(servers: McpServers, new_id: IdFactory) -> Tool[Any]:
         server = arguments.server
         if server not in servers.enabled:
             raise ToolFailed(f"There is no MCP server '{server}'. There are: {', '.join(servers.enabled)}.")
+        _require_sign_in(servers, server, context)
         async with servers.connection(server, context.agent).use() as opened:
             text = await _read_offer(arguments, opened.client, opened.catalog.instructions)
         return _wrap(server, text, new_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from retinue.security.checked_transport import CheckedTransport
 from retinue.security.network import OPERATOR
 from retinue.security.secrets import Secrets
 from retinue.toolkit.mcp.catalog import starting_folder
-from retinue.toolkit.mcp.pipes import PrintedLines, open_pipes
+from retinue.toolkit.mcp.pipes import MAX_MESSAGE_BYTES, PrintedLines, open_pipes
 from retinue.toolkit.mcp.settings import McpServerSettings
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import base_environment
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 NO_LIMIT_SECONDS = 10 * 365 * 86_400.0
+SPARE_SECONDS = 30.0
 DOWNLOADERS = frozenset({"npx", "bunx", "pnpx", "uvx", "pipx"})
 """Programs that download what they start."""
-MAX_SSE_EVENT_BYTES = 32 * 1024 * 1024
 
 
 class TransportParts(Struct, frozen=True):
@@ -167,6 +167,37 @@ def _project(script: Path) -> Path | None:
     return None
 
 
+class LimitedTransport(CheckedTransport):
+    """Limits the bodies of responses that the SDK reads as a whole; it limits the events of streams itself."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.DecodingError("the server compressed its answer, which may not be limited", request=request)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _LimitedStream(response.stream)
+        return response
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.ReadError(f"the answer has more than {MAX_MESSAGE_BYTES // 2**20} MB")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 @asynccontextmanager
 async def open_address(
     server: str, settings: McpServerSettings, parts: TransportParts, *, sse: bool
@@ -175,8 +206,9 @@ async def open_address(
     assert settings.url is not None
     headers = {name: parts.secrets.resolve(value) for name, value in settings.headers.items()}
     seconds = settings.request_timeout_ms / 1000
-    timeout = httpx2.Timeout(seconds, connect=settings.connection_timeout_ms / 1000)
-    transport = CheckedTransport(OPERATOR, tls=_tls(server, settings))
+    # A call that takes too long ends by the session's limit; that of the transport would end the connection.
+    timeout = httpx2.Timeout(seconds + SPARE_SECONDS, connect=settings.connection_timeout_ms / 1000)
+    transport = LimitedTransport(OPERATOR, tls=_tls(server, settings))
     auth = parts.auth.get(server)
     if sse:
 
@@ -194,7 +226,7 @@ async def open_address(
         return
     async with (
         httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, auth=auth) as client,
-        streamable_http_client(settings.url, http_client=client, max_sse_event_size=MAX_SSE_EVENT_BYTES) as streams,
+        streamable_http_client(settings.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
