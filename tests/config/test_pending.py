@@ -16,7 +16,7 @@ PACKAGE = Path(retinue.__file__).parent
 MOST_PENDING = 12
 """The number of keys that were pending when this was last changed. Lower it with every key that comes to life.
 
-Two are keys of OpenClaw's MCP servers that only Codex and its sign-ins read; without them its sections would not validate.
+Two are keys of OpenClaw's MCP servers that only Codex and its sign-ins read; its sections would not validate otherwise.
 """
 
 READ_DYNAMICALLY = {
