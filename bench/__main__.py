@@ -12,7 +12,7 @@ from bench.measure import Sheet
 
 BENCHES = (
     *("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
-    *("delegation", "mcp"),
+    *("delegation", "mcp_servers"),
 )
 FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi", "endurance")
 

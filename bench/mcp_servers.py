@@ -44,7 +44,7 @@ server.run(transport="stdio")
 
 
 def run(*, full: bool) -> None:
-    sheet = Sheet("mcp")
+    sheet = Sheet("mcp_servers")
     with tempfile.TemporaryDirectory() as place, running_server(Path(place), ["Hello."] * 2_000) as port:
         _measure_unused(sheet, Path(place), port, 40 if full else 15)
     with tempfile.TemporaryDirectory() as place:
