@@ -208,7 +208,10 @@ def sanitise_chunks(chunks: Sequence[str]) -> tuple[str, ...]:
 
 def sanitise_line(text: str) -> str:
     """Sanitise a title, address, file name or sender: one line, without control characters."""
-    visible = "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
+    if text.isprintable():
+        visible = text
+    else:
+        visible = "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
     # Joined before matching: collapsed spaces could form a marker that was not there before.
     return " ".join(sanitise(" ".join(visible.split())).split())
 

@@ -29,7 +29,7 @@ MAX_INSTRUCTIONS_CHARS = 8_000
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool as its server describes it: text from outside, within limits."""
+    """A tool as its server describes it: text from outside, sanitised and within limits."""
 
     name: str
     description: str

@@ -18,6 +18,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
+from retinue.security.untrusted_text import sanitise_line
 from retinue.toolkit.mcp.catalog import (
     MAX_DESCRIPTION_CHARS,
     MAX_INSTRUCTIONS_CHARS,
@@ -163,7 +164,7 @@ async def list_offers(target: Target, client: Client, clock: Clock) -> OpenClien
             if fault is not None:
                 omitted[tool.name[:256]] = fault
             else:
-                description = (tool.description or tool.title or tool.name)[:MAX_DESCRIPTION_CHARS]
+                description = sanitise_line((tool.description or tool.title or tool.name)[:MAX_DESCRIPTION_CHARS])
                 tools[tool.name] = OfferedTool(tool.name, description, dict(tool.input_schema))
         cursor = page.next_cursor
         if cursor is None:

@@ -78,11 +78,10 @@ def _make_server_tools(servers: McpServers, server: str, new_id: IdFactory) -> I
     settings = servers.enabled[server]
     for offered in servers.catalog(server).tools:
         if is_selected(offered.name, settings):
-            description = sanitise_line(offered.description)
             yield ServerTool(
                 name=name_tool(server, offered.name),
-                summary=f"{description[:80]} (MCP server {server})",
-                description=f"From the MCP server {server}: {description}",
+                summary=f"{offered.description[:80]} (MCP server {server})",
+                description=f"From the MCP server {server}: {offered.description}",
                 arguments=JsonArguments,
                 run=partial(_call, servers, server, offered, new_id),
                 deferred=True,
