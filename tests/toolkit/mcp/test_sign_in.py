@@ -67,6 +67,7 @@ async def test_a_sign_in_is_stored_and_used_later(tmp_path: Path) -> None:
         assert [tool.name for tool in signed_in.catalog.tools] == ["secret"]
         stored = paths.path / "mcp" / "sign-in" / "guarded.json"
         assert stored.stat().st_mode & 0o777 == 0o600
+        assert '"profile":"mcp:guarded"' in home.audit.path.read_text().replace(" ", "")
         assert (await try_server(load_home(paths), "guarded")).problem == "", "the tokens are used again"
 
         paths.config_file.write_text(f'{{mcp: {{servers: {{guarded: {{url: "{url}?other", auth: "oauth"}}}}}}}}')

@@ -13,6 +13,7 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.runtime.agents.mcp import make_transport_parts, open_tokens
 from retinue.runtime.home import Home
 from retinue.security.secrets import Secrets
+from retinue.storage.auditlog import CLI
 from retinue.toolkit.mcp.catalog import CatalogStore, ServerCatalog
 from retinue.toolkit.mcp.servers import NOT_INSTALLED, is_installed
 from retinue.toolkit.processes.command_table import CommandTable
@@ -68,4 +69,7 @@ async def sign_in(home: Home, server: str, show_page: Callable[[str], None]) -> 
     tokens.forget()  # the client is registered with the address of this sign-in
     async with open_callback() as callback:
         auth = make_login(settings, tokens, callback, show_page, wanted_scope)
-        return await try_server(home, server, auth, LOGIN_SECONDS)
+        trial = await try_server(home, server, auth, LOGIN_SECONDS)
+    if not trial.problem:
+        home.audit.record("credential_added", CLI, {"profile": f"mcp:{server}", "where": settings.url})
+    return trial
