@@ -65,7 +65,7 @@ async def test_the_reference_servers_work_in_turns_of_a_sandboxed_agent(turns: T
 
     assert "Echo: Grüße" in await turns.call("everything", "echo", message="Grüße")
     assert "is 42" in await turns.call("everything", "get-sum", a=20, b=22)
-    assert "is not of type 'number'" in await turns.call("everything", "get-sum", a="x", b=1)
+    assert 'is not of type "number"' in await turns.call("everything", "get-sum", a="x", b=1)
     structured = await turns.call("everything", "get-structured-content", location="Chicago")
     assert "temperature" in structured
     environment = await turns.call("everything", "get-env")

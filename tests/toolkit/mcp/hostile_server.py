@@ -8,6 +8,8 @@ import sys
 from typing import Any
 
 CHUNK = b"x" * 1_000_000
+SLOW = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+"""The schema of a result: a pattern that takes exponential time."""
 TOOLS = ("flood", "flood-events", "compress", "hang", "drop", "nonsense", "honest")
 
 
@@ -25,10 +27,13 @@ async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
             }
         case "tools/list":
             schema = {"type": "object", "properties": {}}
-            result = {"tools": [{"name": name, "inputSchema": schema} for name in TOOLS]}
+            tools = [{"name": name, "inputSchema": schema} for name in TOOLS]
+            result = {"tools": [*tools, {"name": "slow", "inputSchema": schema, "outputSchema": SLOW}]}
         case "tools/call":
             await misbehave(request["params"]["name"], writer)
             result = {"content": [{"type": "text", "text": "fine"}]}
+            if request["params"]["name"] == "slow":
+                result = {"content": [{"type": "text", "text": "slow"}], "structuredContent": {"a": "a" * 60 + "!"}}
         case _:
             send(writer, {"jsonrpc": "2.0", "id": identity, "error": {"code": -32601, "message": "no such method"}})
             return

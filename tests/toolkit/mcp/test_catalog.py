@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from retinue.toolkit.mcp.catalog import (
     digest_settings,
     find_fault,
     is_selected,
+    make_validator,
     name_tool,
 )
 from retinue.toolkit.mcp.import_servers import locate_source, read_servers
 from retinue.toolkit.mcp.settings import McpServerSettings, McpToolFilter
 
+
+DEEP: dict[str, Any] = reduce(lambda inner, _: {"not": inner}, range(1_500), {})
 OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
@@ -66,6 +70,9 @@ def test_a_filter_selects_tools(include: list[str], exclude: list[str], selected
         ("a", ["object"]),
         ("a", {"type": "object", "properties": {"a": {"type": "nonsense"}}}),
         ("a", {"type": "object", "description": "x" * 20_000}),
+        ("a", {"type": "object", "properties": {"a": {"$ref": "http://169.254.169.254/latest"}}}),
+        ("a", {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}),
+        ("a", {"type": "object", "properties": {"a": DEEP}}),
     ],
 )
 def test_a_tool_that_cannot_be_used_has_a_reason(name: str, schema: object) -> None:
@@ -144,3 +151,11 @@ def test_a_file_without_servers_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match=source):
         locate_source(source, tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+(?=$)x", "^(([a-z])+.)+[A-Z]([a-z])+(?!x)$"])
+def test_a_pattern_of_a_server_ends_soon(pattern: str) -> None:
+    validator = make_validator({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
+    assert not validator.is_valid({"a": "a" * 60 + "!"})
+    zod = "^(?!\\.)(?!.*\\.\\.)[a-z.]+@[a-z.]+$"
+    assert make_validator({"properties": {"a": {"pattern": zod}}}).is_valid({"a": "ada@example.org"})

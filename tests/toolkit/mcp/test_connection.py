@@ -96,7 +96,7 @@ async def test_a_server_is_used_by_its_tools(tmp_path: Path, parts: ToolParts, c
         failed = await call(scene.tool("fail"), context)
         assert failed.is_error
         assert "Error executing tool fail" in text_of(failed)
-        assert "'x' is not of type 'integer'" in await failure(scene.tool("add"), context, a="x", b=1)
+        assert '"x" is not of type "integer"' in await failure(scene.tool("add"), context, a="x", b=1)
         seen = text_of(await call(scene.tool("where"), context))
         assert "TOKEN" in seen
         assert "UNSEEN" not in seen, "a server gets only the variables that it was given"
@@ -226,6 +226,9 @@ async def test_an_address_cannot_flood_hang_or_confuse_the_client(
         server = McpServerSettings(url=f"http://127.0.0.1:{port}/mcp", request_timeout_ms=3_000)
         async with using(server, parts, tmp_path) as scene:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            assert "slow" in await text_after_pause(scene, "slow", context), (
+                "its pattern is not matched with its answer"
+            )
             for name, told in expected.items():
                 assert told in await failure_after_pause(scene, name, context)
                 assert "fine" in await text_after_pause(scene, "honest", context), "the server can be used again"

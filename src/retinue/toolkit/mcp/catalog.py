@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
@@ -19,6 +19,9 @@ from retinue.core.errors import StorageError
 from retinue.storage.files.descriptors import make_private_dir, write_atomic
 from retinue.toolkit.mcp.settings import McpServerSettings
 
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
 log = logging.getLogger(__name__)
 
 MAX_NAME = 64
@@ -26,6 +29,7 @@ MAX_TOOLS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_CHARS = 16_384
 MAX_INSTRUCTIONS_CHARS = 8_000
+MAX_PATTERN_STEPS = 100_000
 
 
 class OfferedTool(Struct, frozen=True):
@@ -101,16 +105,30 @@ def find_fault(name: str, schema: object) -> str | None:
         return "its name is empty, too long or contains control characters"
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its schema is not that of an object"
-    if len(dump_json(schema)) > MAX_SCHEMA_CHARS:
-        return f"its schema has more than {MAX_SCHEMA_CHARS:,} characters"
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
     try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError) as error:
-        return f"its schema is not valid: {getattr(error, 'message', 'it is nested too deeply')}"
+        if len(dump_json(schema)) > MAX_SCHEMA_CHARS:
+            return f"its schema has more than {MAX_SCHEMA_CHARS:,} characters"
+        make_validator(schema)
+    except RecursionError:
+        return "its schema is nested too deeply"
+    except ValueError as error:
+        return f"its schema is not valid: {str(error).splitlines()[0]}"
     return None
+
+
+def make_validator(schema: Mapping[str, Any]) -> Validator:
+    """Return what checks arguments; raise `ValueError` if the schema cannot be used.
+
+    The schema is from outside: it refers to no other documents, and its patterns give up after so many steps.
+    """
+    from jsonschema_rs import FancyRegexOptions, validator_for
+
+    patterns = FancyRegexOptions(backtrack_limit=MAX_PATTERN_STEPS)
+    return validator_for(dict(schema), retriever=_refuse_reference, pattern_options=patterns)
+
+
+def _refuse_reference(uri: str) -> Any:
+    raise ValueError("references to other documents are not supported")
 
 
 class CatalogStore:

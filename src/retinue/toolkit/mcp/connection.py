@@ -33,6 +33,7 @@ from retinue.toolkit.mcp.settings import McpServerSettings
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import Transport
+    from mcp_types import CallToolResult
 
     from retinue.toolkit.mcp.pipes import PrintedLines
     from retinue.toolkit.mcp.transports import TransportParts
@@ -115,10 +116,18 @@ async def _connect(
         seconds = target.settings.request_timeout_ms / 1000
         client = Client(transport, read_timeout_seconds=seconds, message_handler=notice, cache=None)
         try:
-            return await stack.enter_async_context(client)
+            connected = await stack.enter_async_context(client)
+            # The SDK checks results by schemas of the server, with patterns that can take hours. They are text from
+            # outside, whatever their form.
+            connected.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
+            return connected
         except Exception as error:  # noqa: BLE001 - border: the SDK raises what transports raise
             failures.append(error)
     raise failures[0]
+
+
+async def _accept_result(name: str, result: CallToolResult) -> None:
+    """Accept every result of a tool."""
 
 
 def _transports(target: Target, parts: TransportParts, printed: PrintedLines) -> list[Transport]:
@@ -245,7 +254,7 @@ class McpConnection:
             raise ToolFailed(f"The MCP server {self._target.server} refused: {explain(error)}") from error
         except RetinueError:
             raise
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # the SDK raises both for answers that are not valid
             log.warning("the MCP server %s sent an invalid answer: %s", self._target.server, error)
             raise ToolFailed(
                 f"The answer of the MCP server {self._target.server} does not follow the protocol. The call may have "

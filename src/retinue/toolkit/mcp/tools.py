@@ -18,12 +18,13 @@ from retinue.core.labels import Label
 from retinue.core.messages import Image, Text
 from retinue.core.model import ToolSpec
 from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
-from retinue.toolkit.mcp.catalog import OfferedTool, is_read_only, is_selected, name_tool
+from retinue.toolkit.mcp.catalog import OfferedTool, is_read_only, is_selected, make_validator, name_tool
 from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, compact_schema
 
 if TYPE_CHECKING:
+    from jsonschema_rs import Validator
     from mcp_types import CallToolResult
 
 MAX_RESULT_CHARS = 1_000_000
@@ -47,13 +48,16 @@ class ServerTool(Tool[JsonArguments], frozen=True, kw_only=True, dict=True):
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, compact_schema(self.offered.schema))
 
+    @cached_property
+    def validator(self) -> Validator:
+        """What checks the arguments."""
+        return make_validator(self.offered.schema)
+
     def parse(self, arguments: Mapping[str, Any]) -> JsonArguments:
         """Check the arguments against the server's schema; raise `ToolFailed` with every problem."""
-        from jsonschema import Draft202012Validator
-
         problems = [
-            f"{'.'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message[:300]}"
-            for error in Draft202012Validator(self.offered.schema).iter_errors(dict(arguments))
+            f"{'.'.join(map(str, fault.instance_path)) or 'arguments'}: {fault.message[:300]}"
+            for fault in self.validator.iter_errors(dict(arguments))
         ]
         if problems:
             raise ToolFailed(f"`{self.name}` was called with wrong arguments: {'; '.join(problems[:5])}.")
