@@ -25,7 +25,6 @@ from retinue.toolkit.mcp.catalog import (
 from retinue.toolkit.mcp.import_servers import locate_source, read_servers
 from retinue.toolkit.mcp.settings import McpServerSettings, McpToolFilter
 
-
 DEEP: dict[str, Any] = reduce(lambda inner, _: {"not": inner}, range(1_500), {})
 OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
