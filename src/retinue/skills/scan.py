@@ -17,11 +17,25 @@ from retinue.security.injection_rules import RiskLevel
 from retinue.security.untrusted_text import literal
 from retinue.skills.integrity.contents import SkillContent
 from retinue.skills.scan_payloads import find_payloads
-from retinue.skills.scan_rules import CODE_RULES, COMBINATIONS, IN_CODE, TEXT_RULES, SkillRule
+from retinue.skills.scan_rules import (
+    CODE_RULES,
+    COMBINATIONS,
+    IN_CODE,
+    TEXT_RULES,
+    SkillRule,
+    is_known_installer,
+    is_plain_picture,
+)
 
 MAX_FINDINGS = 200
 MAX_SCANNED_CHARS = 2_000_000
+NEAR_LINES = 20
+MAX_JOINED = 100
+"""How many lines are read as one."""
+_SPLIT_WORD = re.compile(r"(?<=[a-z])(?:''|\"\"|\\)(?=[a-z])")
 _PROSE = (".md", ".txt", ".rst", ".mdx", ".markdown")
+_DOWNLOADS = frozenset(("download-and-run", "runs-download", "download-then-run"))
+_IMAGE = "image-exfiltration"
 _ORDER = (RiskLevel.HIGH, RiskLevel.MEDIUM)
 _PROGRAMS = (
     (b"\x7fELF", "compiled-program"),
@@ -60,37 +74,47 @@ def _scan_file(name: str, data: bytes) -> Iterator[SkillFinding]:
         return
     text = text[:MAX_SCANNED_CHARS]
     prose = name.lower().endswith(_PROSE)
-    for suspicion in scan_text(text):
-        if prose or suspicion.rule in IN_CODE:
-            yield SkillFinding(name, suspicion.line, suspicion.rule, suspicion.severity, suspicion.text)
-    lines = text.split("\n")
-    for line, rule, severity in _search(text, prose=prose):
-        yield SkillFinding(name, line, rule, severity, literal(lines[line - 1].strip(), MAX_TEXT_CHARS))
+    lines, plain = text.split("\n"), _join_lines(text)
+    suspicions = (*scan_text(text), *(scan_text(plain) if plain != text else ()))
+    found = [(each.line, each.rule, each.severity) for each in suspicions if prose or each.rule in IN_CODE]
+    for line, rule, severity in (*found, *_search(plain, prose=prose)):
+        shown = lines[line - 1] if line <= len(lines) else ""
+        lowered = (rule in _DOWNLOADS and is_known_installer(shown)) or (rule == _IMAGE and is_plain_picture(shown))
+        level = RiskLevel.MEDIUM if lowered and severity is RiskLevel.HIGH else severity
+        yield SkillFinding(name, line, rule, level, literal(shown.strip(), MAX_TEXT_CHARS))
 
 
-def _search(text: str, *, prose: bool) -> Iterator[tuple[int, str, RiskLevel]]:
-    plain = _join_lines(text)
+def _search(plain: str, *, prose: bool) -> Iterator[tuple[int, str, RiskLevel]]:
     rules = (*TEXT_RULES, *CODE_RULES) if prose else CODE_RULES
-    lines: dict[str, int] = {}
+    lines: dict[str, list[int]] = {}
     for rule in rules:
         for match in _compile(rule).finditer(plain):
             line = plain.count("\n", 0, match.start()) + 1
-            lines.setdefault(rule.name, line)
+            lines.setdefault(rule.name, []).append(line)
             yield line, rule.name, rule.severity
     for combination in COMBINATIONS:
-        if all(any(name in lines for name in names) for names in combination.rules):
-            yield lines[next(name for name in combination.rules[0] if name in lines)], combination.name, RiskLevel.HIGH
+        first, second = ([line for name in names for line in lines.get(name, ())] for names in combination.rules)
+        # In a text, a path and an address that are far apart belong to different instructions.
+        together = [line for line in first if any(not prose or abs(line - other) <= NEAR_LINES for other in second)]
+        yield from ((line, combination.name, RiskLevel.HIGH) for line in together[:1])
     for start, kind in find_payloads(plain):
         yield plain.count("\n", 0, start) + 1, kind, RiskLevel.HIGH
 
 
 def _join_lines(text: str) -> str:
-    """Join lines that a backslash continues, keeping the number of lines; quotes inside words are removed.
+    """Join lines that a backslash continues, keeping the number of lines, and remove quotes inside words.
 
     A shell ignores both, so `cu""rl` runs `curl`.
     """
-    joined = re.sub(r"\\\r?\n", lambda match: " " * len(match[0].rstrip("\n")) + "\x00", text)
-    return re.sub(r"(?<=[a-z])(?:''|\"\"|\\)(?=[a-z])", "", joined).replace("\x00", " ")
+    joined: list[str] = []
+    pending: list[str] = []
+    for line in text.split("\n"):
+        kept = line.rstrip("\r")
+        pending.append(kept.removesuffix("\\"))
+        if not kept.endswith("\\") or len(pending) == MAX_JOINED:
+            joined += (" ".join(pending), *[""] * (len(pending) - 1))
+            pending = []
+    return _SPLIT_WORD.sub("", "\n".join((*joined, *pending)))
 
 
 @cache

@@ -23,7 +23,8 @@ _COMMANDS = re.compile(
 _DOWNLOADED = re.compile(
     r"\b(?:curl|wget|invoke-webrequest|iwr)\b[^\n]{0,300}?"
     r"(?:(?:-o|--output|-O|--output-document|-outfile|>)[ =]{0,3}[\"']?(?P<name>[\w./~${}-]{2,120})"
-    r"|(?:-O|--remote-name)\b[^\n]{0,20}https?://[^\s\"']{3,200}/(?P<remote>[\w.-]{2,80}))",
+    r"|(?:-O|--remote-name)\b[^\n]{0,20}https?://[^\s\"']{3,200}/(?P<remote>[\w.-]{2,80})"
+    r"|(?<=wget )[^\n|>]{0,40}https?://[^\s\"']{3,200}/(?P<plain>[\w.-]{2,80})(?=\s*(?:\n|$|&&|;)))",
     re.IGNORECASE,
 )
 _FETCHED_IN_CODE = re.compile(
@@ -49,7 +50,7 @@ def find_payloads(text: str) -> Iterator[tuple[int, str]]:
                 yield match.start(), "encoded-command"
     for downloads in (_DOWNLOADED, _FETCHED_IN_CODE):
         for match in downloads.finditer(text):
-            if _is_run_later(text[match.end() :], match["name"] or match["remote"]):
+            if _is_run_later(text[match.end() :], next(name for name in match.groups() if name)):
                 yield match.start(), "download-then-run"
 
 

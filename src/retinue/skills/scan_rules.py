@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from retinue.security.injection_rules import RiskLevel
@@ -52,7 +54,8 @@ _HOSTS = (
     r"(?:pastebin\.com|hastebin|rentry\.(?:co|org)|glot\.io|paste\.ee|dpaste|ghostbin|termbin\.com|controlc\.com|"
     r"transfer\.sh|file\.io|gofile\.io|anonfiles|mediafire\.com|mega\.nz|bit\.ly|tinyurl\.com|is\.gd|cutt\.ly|t\.ly|"
     r"raw\.githack|cdn\.discordapp\.com|files\.catbox\.moe|0x0\.st|webhook\.site|socifiapp|"
-    r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?::\d{2,5})?/)"
+    r"(?!127\.|10\.|192\.168\.|0\.0\.0\.0|172\.(?:1[6-9]|2\d|3"
+    r"[01])\.)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?::\d{2,5})?/)"
 )
 _SINKS = (
     r"(?:webhook\.site|requestbin|pipedream\.net|ngrok(?:-free)?\.(?:io|app|dev)|burpcollaborator|interact\.sh|"
@@ -88,10 +91,11 @@ TEXT_RULES = (
     SkillRule(
         "password-archive",
         RiskLevel.HIGH,
-        r"\b(?:zip|archive|rar|7z|file|extract|unzip|unpack)[^\n]{0,80}\b(?:pass(?:word|code|phrase)?|pwd"
+        r"\b(?:zip|archive|rar|7z|file|extract|unzip|unpack)[^\n]{0,80}\b(?:pass(?:word|code|phrase)|pwd"
         r"|pw)\b[\s:`'\"=*]{1,8}"
-        r"(?!protected-|is\b|manager|that|for|which|the\b|or\b|and\b|from\b|to\b|in\b)[`'\"]?[\w!@#$%-]{3,30}"
-        r"|\bpass(?:word|code)[- ]protected (?:zip|archive|rar|7z|file)"
+        r"(?!protected|is\b|manager|that|for|which|the\b|or\b|and\b|from\b|to\b|in\b)[`'\"]?[\w!@#$%-]{3,30}"
+        r"|\b(?:download|extract|unpack|unzip|open|get|grab)\b[^\n.]{0,40}\bpass(?:word"
+        r"|code)[- ]protected (?:zip|archive|rar|7z|file)"
         r"|\b(?:unzip|7z x|unrar x)\b[^\n]{0,40} -[pP] ?[\w!@#$%'\"-]{2,40}",
     ),
     SkillRule(
@@ -105,6 +109,8 @@ TEXT_RULES = (
     SkillRule(
         "run-from-link",
         RiskLevel.HIGH,
+        rf"https?://{_HOSTS}[^\n]{{0,160}}\b(?:terminal|installation script|installer|run (?:it|this|the)"
+        rf"|execute|paste)\b|"
         rf"\b(?:run|execute|install|copy|use|follow)\b[^\n]{{0,80}}\b(?:script|command|installer|code"
         rf"|instructions?|snippet)\b[^\n]{{0,80}}https?://{_HOSTS}"
         rf"|\b(?:fetch|load|read|open|visit|get|check)\b[^\n]{{0,60}}https?://[^\s]{{3,200}}"
@@ -131,7 +137,7 @@ TEXT_RULES = (
         r"|these (?:steps|commands))\b"
         r"|\b(?:in the background|silently|quietly|invisibly)\b[^\n.]{0,40}\b(?:upload|send|post|sync|transmit"
         r"|forward|exfiltrat|copy)\w{0,4}\b"
-        r"|\b(?:upload|send|post|transmit|forward)\w{0,3}\b[^\n.]{0,60}\b(?:in the background|silently|quietly"
+        r"|\b(?:upload|send|post|transmit|forward)\w{0,3}\b[^\n.]{0,60}\b(?:silently|quietly"
         r"|invisibly)\b",
     ),
     SkillRule(
@@ -186,6 +192,7 @@ CODE_RULES = (
         r"|\b(?:mshta|regsvr32|rundll32|certutil|bitsadmin)\b[^\n]{0,80}https?:"
         r"|\b(?:curl|wget)\b[^\n]{0,200}\|\s{0,3}(?:base64|openssl|gunzip|tar|xxd|rev|tr"
         r"|sed)\b[^\n]{0,120}\|\s{0,3}(?:sudo )?(?:ba|z)?(?:sh|python[0-9.]{0,4}|perl|node)\b"
+        r"|\b(?:npx|uvx|bunx|pnpm dlx|pipx run)\b[^\n]{0,40}https?://"
         r"|\b(?:pip3?|uv pip|pipx|npm|npx|yarn|pnpm|gem|cargo|go)\b[^\n]{0,60}\b(?:install|add|i|run"
         r"|exec)\b[^\n]{0,80}(?:\bhttps?://|git\+http)(?!s://(?:github|gitlab)\.com/)",
     ),
@@ -202,8 +209,9 @@ CODE_RULES = (
         r"|gzip)\b"
         r"|\bmarshal\.loads\s{0,2}\(|\bpickle\.loads?\s{0,2}\(\s{0,3}(?:base64|zlib|requests|urlopen)"
         r"|\b__import__\s{0,2}\(\s{0,3}[\"'](?:os|subprocess|socket|base64)[\"']\s{0,2}\)"
-        r"|\bgetattr\s{0,2}\(\s{0,3}(?:os|builtins|__builtins__|subprocess)\s{0,2},\s{0,3}(?![\"'](?:name"
-        r"|environ|path|sep|get\w{2,12})[\"'])",
+        r"|\bgetattr\s{0,2}\(\s{0,3}(?:os|builtins|__builtins__|subprocess)\s{0,2},\s{0,3}(?:[\"'](?:system"
+        r"|popen|exec\w{0,4}|eval"
+        r"|__import__|run|call|Popen)[\"']|[\"'][^\"'\n]{0,40}[\"']\s{0,3}\+|\w{1,30}\s{0,2}\()",
     ),
     SkillRule(
         "reverse-shell",
@@ -288,6 +296,29 @@ CODE_RULES = (
         r"--(?:extra-)?index-url[= ]https?://|\bcurl\b[^\n]{0,60}\s(?:-k|--insecure)\b",
     ),
 )
+
+_KNOWN_INSTALLERS = re.compile(
+    r"https?://(?:astral\.sh/|raw\.githubusercontent\.com/(?:Homebrew/install|nvm-sh/nvm)/|sh\.rustup\.rs"
+    r"|bun\.(?:sh|com)/|"
+    r"deno\.land/|get\.docker\.com|ollama\.com/install|get\.pnpm\.io/|www\.npmjs\.com/install"
+    r"|install\.python-poetry\.org"
+    r"|deb\.nodesource\.com/|"
+    r"starship\.rs/install|get\.sdkman\.io|fly\.io/install|(?:github"
+    r"|gitlab)\.com/[\w.-]{1,100}/[\w.-]{1,100}(?:\.git)?(?:@[\w.-]{1,60})?(?=[\s\"'`)]|$))"
+)
+_ADDRESS = re.compile(r"https?://")
+
+
+def is_known_installer(line: str) -> bool:
+    """Return whether all addresses of a command are of installers that many programs document."""
+    return bool(known := _KNOWN_INSTALLERS.findall(line)) and len(known) == len(_ADDRESS.findall(line))
+
+
+def is_plain_picture(line: str) -> bool:
+    """Return whether the parameters of all addresses in a line are too short to carry data."""
+    queries = re.findall(r"https?://[^\s()<>?\"']{1,300}\?([^\s()<>\"']{0,500})", line)
+    return bool(queries) and all(re.fullmatch(r"(?:[\w.-]{1,20}=[\w.-]{0,12}&?){1,6}", each) for each in queries)
+
 
 COMBINATIONS = (
     RuleCombination("sends-secrets", (("reads-secret-file",), ("network-send", "data-sink", "paste-host"))),
