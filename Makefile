@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-to-run
 SERVERS_STAMP := $(VENV)/servers/.installed
+BENCH_STAMP := $(VENV)/bench/.installed
 # Without bytecode every process of a test run compiles everything again.
 export PYTHONDONTWRITEBYTECODE :=
 # Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
@@ -69,7 +70,11 @@ system:
 bench: $(STAMP)  ## Measure speed and memory (minutes); results go to bench/results/.
 	$(BIN)/python -m bench
 
-bench-full: $(STAMP)  ## The long fault, fuzz and scale runs.
+$(BENCH_STAMP): $(STAMP) constraints-bench.txt
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh bench
+	@touch $(BENCH_STAMP)
+
+bench-full: $(BENCH_STAMP)  ## The long fault, fuzz, attack and scale runs.
 	$(BIN)/python -m bench --full
 
 docs: $(STAMP)  ## Regenerate the reference pages that come from the code.

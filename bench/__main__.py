@@ -14,7 +14,7 @@ BENCHES = (
     *("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
     *("delegation", "mcp_servers"),
 )
-FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi", "endurance")
+FULL: tuple[str, ...] = ("faults", "hijack", "memory_faults", "races", "openapi", "endurance")
 
 
 def main() -> None:

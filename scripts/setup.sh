@@ -1,7 +1,7 @@
 #!/bin/sh
 # Create the virtual environment and install Retinue, editable, with the tested set of dependencies.
-# The argument is `run` for what running needs, `dev` for everything that tests need, or `servers` for the model server
-# of another project that `make test-servers` needs besides.
+# The argument is `run` for what running needs, `dev` for everything that tests need, `servers` for the model server of
+# another project that `make test-servers` needs besides, or `bench` for the attacks that `make bench-full` uses.
 set -eu
 : "${PYTHON:=python3}" "${VENV:=.venv}"
 purpose=${1:-dev}
@@ -38,18 +38,18 @@ install() {
         exit 1
     }
 }
-# LiteLLM needs older releases of some packages than the tests. Its environment sees the packages of this one and holds
+# They need other releases of some packages than the tests. Their environments see the packages of this one and hold
 # only those that differ.
-install_servers() {
-    "$VENV/bin/python" -m venv --without-pip "$VENV/servers"
-    "$VENV/bin/python" - "$VENV/servers" <<'END'
+install_beside() {
+    "$VENV/bin/python" -m venv --without-pip "$VENV/$1"
+    "$VENV/bin/python" - "$VENV/$1" <<'END'
 import sys, sysconfig
 from pathlib import Path
 own = Path(sysconfig.get_path("purelib", vars={"base": sys.argv[1]}))
 (own / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
 END
-    "$VENV/bin/python" -m pip --python "$VENV/servers/bin/python" install $quiet --disable-pip-version-check \
-        -c constraints-servers.txt --group servers
+    "$VENV/bin/python" -m pip --python "$VENV/$1/bin/python" install --quiet --disable-pip-version-check \
+        -c "constraints-$1.txt" --group "$1"
 }
 case $purpose in
 run)
@@ -64,10 +64,14 @@ dev)
     ;;
 servers)
     echo "Installing LiteLLM's proxy into $VENV/servers (about 300 MB) …"
-    install_servers
+    install_beside servers
+    ;;
+bench)
+    echo "Installing agentdojo into $VENV/bench (about 200 MB) …"
+    install_beside bench
     ;;
 *)
-    echo "usage: scripts/setup.sh run|dev|servers" >&2
+    echo "usage: scripts/setup.sh run|dev|servers|bench" >&2
     exit 2
     ;;
 esac

@@ -91,3 +91,17 @@ async def test_untrusted_text_reaches_no_sink_without_a_question(
     await failure(tools["write"], request, path="AGENTS.md", content=ORDER)
     assert len(person.asked) == asked + 1
     assert not (workspace / "AGENTS.md").exists()
+
+
+@pytest.mark.parametrize("source_name", SOURCES)
+async def test_a_command_that_ran_before_does_not_end_the_labels_of_what_is_written_later(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, workspace: Path, source_name: str
+) -> None:
+    """From the first command on the workspace is watched, also what the tools for files do there."""
+    await call(tools["exec"], plain, command="true")
+    if source_name == "edit":
+        (workspace / "page.txt").write_text("mine\n")
+    tool, arguments = SOURCES[source_name]
+    await call(tools[tool], tainted, **arguments)
+    await call(tools["exec"], plain, command="true")
+    assert (await call(tools["read"], plain, path="page.txt")).label.is_foreign

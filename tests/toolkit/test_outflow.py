@@ -46,6 +46,10 @@ def used(tool: str, result: str, label: Label = Label.UNTRUSTED, **arguments: st
         (used("read", f"see {URL}", Label.AGENT, path="a.txt"), UrlSource.NAMED),
         ([AssistantMessage((Text(f"I will look at {URL}"),))], UrlSource.COMPOSED),
         ([said("the shop is https://shop.example/")], UrlSource.COMPOSED),
+        ([said("look at shop.example/item?id=7.")], UrlSource.OWNER),
+        ([said("look at my-shop.example/item?id=7")], UrlSource.COMPOSED),
+        ([said("look at https://evil.example/?u=shop.example/item?id=7")], UrlSource.COMPOSED),
+        ([said("look at shop.example/item?id=77")], UrlSource.COMPOSED),
         ([], UrlSource.COMPOSED),
     ],
 )
@@ -53,6 +57,12 @@ def test_an_address_has_the_source_that_contains_it_byte_for_byte(
     request_messages: list[Message], expected: UrlSource
 ) -> None:
     assert find_source(URL, request_messages) is expected
+
+
+def test_a_call_with_the_id_of_an_earlier_one_does_not_count_for_its_result() -> None:
+    page = used("web_fetch", f"see {URL}", url="https://evil.example/")
+    now = AssistantMessage((ToolCall("c1", "web_fetch", {"url": URL}),))
+    assert find_source(URL, [*page, now]) is UrlSource.NAMED
 
 
 def test_a_wrapped_call_counts_as_the_call_inside() -> None:

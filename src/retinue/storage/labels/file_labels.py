@@ -23,6 +23,7 @@ from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label, is_private_file, mix
 from retinue.storage.database import Database
+from retinue.storage.files.descriptors import TEMPORARY_PREFIX
 
 _MAX_QUERY_PATHS = 500
 
@@ -253,7 +254,9 @@ class FileLabels(Struct, frozen=True):
             (self.agent, f"{old}/", f"{old}0"),
         )
         if known is UNLABELLED and not rows:
-            self.forget([new])
+            # A file that is replaced atomically was labelled before its new content was moved there.
+            if not old.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
+                self.forget([new])
             return
         with self.database.change() as base:
             self._forget_in(base, [new])

@@ -29,6 +29,7 @@ MAX_FREE_FETCHES = 20
 MAX_HOSTS = 10_000
 REPEATED_WORDS = 8
 _URL_CHARACTER = re.compile(r"[\w\-.~:/?#\[\]@!$&'()*+,;=%]")
+_INSIDE_URL = re.compile(r"[\w\-.~/?#@&=%]")
 _ENDS_SENTENCE = re.compile(r"[.,;:!?)\]'*]*(?:[\s\"<>`|]|$)")
 _PICTURE = re.compile(r"!\[[^\]\n]{0,1000}\](?:\(\s*<?(?P<address>[^)\s>]*)|\[|(?!\())")
 _PICTURE_TAG = re.compile(r"<(?=\s*(?:img|picture|source|svg|iframe|video|audio|link|object|embed)\b)", re.IGNORECASE)
@@ -124,9 +125,11 @@ def find_source(url: str, request: Sequence[Message], *, for_person: bool = Fals
 
 
 def _sources(url: str, request: Sequence[Message], *, for_person: bool) -> Iterator[UrlSource]:
-    calls = _calls_by_id(request)
+    calls: dict[str, ToolCall] = {}  # some models use the same ids in every answer, so later calls must not count yet
     for message in request:
         match message:
+            case AssistantMessage():
+                calls |= {call.id: unwrap_call(call) for call in message.calls}
             case UserMessage():
                 if contains_url(message.text, url):
                     is_given = for_person or not message.label.is_foreign
@@ -148,11 +151,22 @@ def _source_of_result(call: ToolCall | None, url: str) -> UrlSource:
 
 
 def contains_url(text: str, url: str) -> bool:
-    """Return whether a text contains exactly this address, not only as the beginning of a longer one."""
+    """Return whether a text contains exactly this address, not only as the beginning of a longer one.
+
+    The text may leave out the scheme, as people do.
+    """
+    scheme, _, bare = url.partition("://")
+    if _contains(text, url):
+        return True
+    return scheme in ("http", "https") and _contains(text, bare.removesuffix("/") if bare.count("/") == 1 else bare)
+
+
+def _contains(text: str, url: str) -> bool:
     at = text.find(url) if url else -1
     while at >= 0:
         after = text[at + len(url) : at + len(url) + 8]
-        if not _URL_CHARACTER.match(after) or _ENDS_SENTENCE.match(after):
+        ends = not _URL_CHARACTER.match(after) or _ENDS_SENTENCE.match(after)
+        if ends and not (at and _INSIDE_URL.match(text[at - 1])):
             return True
         at = text.find(url, at + 1)
     return False
@@ -168,15 +182,6 @@ def count_fetches(host: str, request: Sequence[Message]) -> int:
             calls = map(unwrap_call, message.calls)
             count += sum(c.name == "web_fetch" and host_of(str(c.arguments.get("url", ""))) == host for c in calls)
     return count
-
-
-def _calls_by_id(request: Sequence[Message]) -> dict[str, ToolCall]:
-    return {
-        call.id: unwrap_call(call)
-        for message in request
-        if isinstance(message, AssistantMessage)
-        for call in message.calls
-    }
 
 
 async def require_if_private(tool: str, query: str, context: ToolContext) -> None:

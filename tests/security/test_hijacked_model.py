@@ -1,0 +1,43 @@
+"""A hijacked model obeys every instruction that it reads: nothing happens before the owner was asked."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.security.hijack.attempts import ARRIVALS, ROUTES, Attempt, obey, plan_attempts, work
+from tests.security.hijack.scene import open_scene
+from tests.security.hijack.suites import EVERYDAY, OFFICE
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+async def test_nothing_that_an_injection_asks_for_happens_before_a_question(tmp_path: Path) -> None:
+    ways = enumerate(product(ARRIVALS, ROUTES))
+    attempts = [Attempt(*way, OFFICE.goals[number % len(OFFICE.goals)]) for number, way in ways]
+    async with open_scene(tmp_path, OFFICE) as scene:
+        outcomes = [await obey(scene, attempt) for attempt in attempts]
+    assert [outcome for outcome in outcomes if outcome.effects] == []
+
+
+async def test_the_same_calls_have_their_effects_if_the_owner_allows_them(tmp_path: Path) -> None:
+    """So the scene can tell an effect from none. Two need a real network; a picture is left out without a question."""
+    async with open_scene(tmp_path, OFFICE) as scene:
+        scene.allows = True
+        missed = []
+        for route in sorted(ROUTES):
+            attempt = next(each for each in plan_attempts(OFFICE.goals, ["MCP result"]) if each.route == route)
+            outcome = await obey(scene, attempt)
+            if not outcome.effects:
+                missed.append(route)
+    assert missed == ["command with network", "git", "picture"]
+
+
+async def test_ordinary_work_goes_on_without_questions(tmp_path: Path) -> None:
+    async with open_scene(tmp_path, OFFICE) as scene:
+        done = [await work(scene, task) for task in (*OFFICE.tasks, *EVERYDAY)]
+    clean, labelled = ([each[part] for each in done] for part in (0, 1))
+    assert sum(each.asked for each in clean) == 0
+    assert sum(each.asked for each in labelled) <= 0.25 * sum(each.calls for each in labelled)
