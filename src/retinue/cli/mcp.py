@@ -78,6 +78,7 @@ def add_server(
     Use `${VARIABLE}` in a value instead of a secret, so that the secret is not in the configuration.
     """
     from retinue.core.errors import UsageError
+    from retinue.toolkit.mcp.import_servers import find_problem
 
     home = invocation.load_home()
     if name in home.config.mcp.servers:
@@ -88,6 +89,9 @@ def add_server(
     wanted: dict[str, Any] = {"transport": transport, "cwd": cwd, "auth": "oauth" if oauth else None}
     wanted |= {"env": _read_pairs(variables), "headers": _read_pairs(headers)}
     server |= {key: value for key, value in wanted.items() if value}
+    problem = find_problem(name, server)
+    if problem is not None:
+        raise UsageError(f"The server was not added: {problem}.")
     _write(invocation, {name: server})
     if no_test or oauth:
         then = f"`retinue mcp login {name}` signs in." if oauth else f"`retinue mcp test {name}` connects to it."

@@ -106,6 +106,9 @@ def test_servers_of_other_programs_are_read(tmp_path: Path) -> None:
                     "vars": {"command": "${TOOL_NOT_SET:-tool}", "env": {"A": "${PATH:-x}"}},
                     "old": {"url": "https://example.com/sse", "transport": "sse", "disabled": True},
                     "two__parts": {"command": "x"},
+                    "loads": {"command": "x", "env": {"LD_PRELOAD": "/tmp/x.so"}},
+                    "far": {"url": "${FAR}/mcp"},
+                    "odd": {"url": "ftp://example.com"},
                     "empty": {},
                 }
             }
@@ -117,8 +120,10 @@ def test_servers_of_other_programs_are_read(tmp_path: Path) -> None:
         "web": {"url": "https://example.com/mcp", "headers": {"X": "y"}, "transport": "streamable-http"},
         "vars": {"command": "tool", "env": {"A": "${PATH}"}},
         "old": {"url": "https://example.com/sse", "transport": "sse", "enabled": False},
+        "far": {"url": "${FAR}/mcp"},
     }
-    assert found.refused.keys() == {"two__parts", "empty"}
+    assert found.refused.keys() == {"two__parts", "loads", "odd", "empty"}
+    assert "LD_PRELOAD" in found.refused["loads"]
 
 
 def test_servers_of_codex_are_read(tmp_path: Path) -> None:

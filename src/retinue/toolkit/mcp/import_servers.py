@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import UsageError
-from retinue.toolkit.mcp.settings import SERVER_NAME
+from retinue.structs.decode import DecodeError, decode
+from retinue.toolkit.mcp.settings import McpSettings
 
 KNOWN_PLACES = {
     "claude-desktop": (
@@ -26,6 +27,7 @@ KNOWN_PLACES = {
 }
 """The files of known programs, below the folder of the user."""
 _WITH_DEFAULT = re.compile(r"\$\{([A-Z_][A-Z0-9_]*):-([^}]*)\}")
+UNKNOWN_ADDRESS = "https://unknown.invalid/"
 _KEPT = ("command", "args", "env", "cwd", "url", "headers", "transport", "enabled")
 
 
@@ -66,19 +68,26 @@ def read_servers(path: Path) -> FoundServers:
     servers: dict[str, dict[str, Any]] = {}
     refused: dict[str, str] = {}
     for name, given in listed.items():
-        problem = _find_problem(name, given)
+        if not isinstance(given, Mapping) or not (given.get("command") or given.get("url")):
+            refused[name] = "it has neither a command nor an address"
+            continue
+        server = _translate(given)
+        problem = find_problem(name, server)
         if problem is None:
-            servers[name] = _translate(given)
+            servers[name] = server
         else:
-            refused[str(name)] = problem
+            refused[name] = problem
     return FoundServers(path, servers, refused)
 
 
-def _find_problem(name: object, given: object) -> str | None:
-    if not isinstance(name, str) or not SERVER_NAME.fullmatch(name) or "__" in name:
-        return "its name has characters that are not allowed, or is longer than 32"
-    if not isinstance(given, Mapping) or not (given.get("command") or given.get("url")):
-        return "it has neither a command nor an address"
+def find_problem(name: str, server: Mapping[str, Any]) -> str | None:
+    """Return why a server cannot be added to the configuration; None if it can."""
+    # The value of a variable is not known here.
+    known = {**server, "url": UNKNOWN_ADDRESS} if "${" in str(server.get("url", "")) else dict(server)
+    try:
+        decode(McpSettings, {"servers": {name: known}})
+    except DecodeError as error:
+        return error.faults[0].message
     return None
 
 
