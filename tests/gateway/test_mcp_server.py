@@ -14,8 +14,11 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from retinue.core.errors import RetinueError
+from retinue.gateway.mcp.server import make_server
 from retinue.gateway.mcp.tools import TOOLS
 from retinue.testing.replies import calls, says
+from retinue.wire.frames import Method
 from retinue.wire.protocol import Scope, with_implied
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process, open_hall, raw_socket
 
@@ -131,6 +134,23 @@ async def test_a_client_with_the_scope_answers_approval_requests(tmp_path: Path)
         assert (hall.home.workspace / "made").exists()
         records = (await owner.result("audit.log"))["entries"]
         assert any("program" in str(record["who"]) and "approv" in record["kind"] for record in records)
+
+
+class _BrokenTexts:
+    """A gateway with texts that contain half of a character."""
+
+    scopes = frozenset(Scope)
+
+    async def call(self, method: Method[Any, Any], params: dict[str, Any]) -> dict[str, Any]:
+        if params:
+            raise RetinueError("wrong: \ud800")
+        return {"agents": ["é \ud800"]}
+
+
+async def test_half_of_a_character_is_replaced() -> None:
+    async with Client(make_server(lambda _context: _BrokenTexts())) as client:
+        assert (await result_of(client, "agents_list"))["agents"] == ["é ?"]
+        assert await failure_of(client, "conversation_get", agent="x") == "wrong: ?"
 
 
 async def test_wrong_calls_say_what_is_wrong(hall: Hall) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from mcp_types import (
 )
 
 from retinue import __version__
-from retinue.core.codec import dump_json
+from retinue.core.codec import dump_json, load_json
 from retinue.core.errors import RetinueError
 from retinue.gateway.mcp.tools import BY_NAME, INSTRUCTIONS, TOOLS, GatewayTool, make_schema
 from retinue.wire.frames import Method
@@ -54,14 +55,20 @@ def make_server(caller_of: Callable[[ServerRequestContext[Any, Any]], MethodCall
         try:
             found = await caller_of(context).call(tool.method, tool.make_params(params.arguments or {}))
         except (RetinueError, ValueError) as error:
-            return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
-        result = tool.shape(found)
-        text = TextContent(type="text", text=dump_json(result))
-        return CallToolResult(content=[text], structured_content=result)
+            text = str(error).encode("utf-8", "replace").decode()
+            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        result = _replace_surrogates(tool.shape(found))
+        return CallToolResult(content=[TextContent(type="text", text=dump_json(result))], structured_content=result)
 
     return Server(
         "retinue", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
+
+
+def _replace_surrogates(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result without halves of characters, which old transcripts contain and the SDK cannot send."""
+    text = json.dumps(result, ensure_ascii=False)
+    return result if text.isascii() else load_json(text.encode("utf-8", "replace"))
 
 
 def _describe(tool: GatewayTool) -> Tool:
