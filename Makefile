@@ -11,19 +11,22 @@ export PYTHONDONTWRITEBYTECODE :=
 # Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
 MEMORY = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 
-.PHONY: setup run test test-servers check lint types style imports structure system bench bench-full docs snapshots clean help
+PAGE_SOURCES = $(shell find page docs/reference/gateway-asyncapi.json -type f \
+	-not -path 'page/node_modules/*' -not -path 'page/dist/*' -not -path 'page/src/generated/*' 2>/dev/null)
+
+.PHONY: page setup run test test-servers check lint types style imports structure system bench bench-full docs snapshots clean help
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
 setup: $(STAMP)  ## Create .venv and install Retinue with everything tests need.
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh hatch_build.py
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh dev
 	@touch $(STAMP) $(RUN_STAMP)
 
 # Only what running needs: the tools for tests are several times as large.
-$(RUN_STAMP): pyproject.toml constraints.txt scripts/setup.sh
+$(RUN_STAMP): pyproject.toml constraints.txt scripts/setup.sh hatch_build.py $(PAGE_SOURCES)
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh run
 	@touch $(RUN_STAMP)
 
@@ -48,7 +51,7 @@ $(SERVERS_STAMP): $(STAMP) constraints-servers.txt
 	@touch $(SERVERS_STAMP)
 
 lint: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style imports structure
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style imports structure page
 
 # mypy ends with 2 if its workers do not start within 3 seconds, as on a busy machine.
 types:
@@ -63,6 +66,9 @@ imports:
 
 structure:
 	$(BIN)/python scripts/structure.py --check
+
+page: $(STAMP)  ## Build the control page, and check its types.
+	@$(BIN)/python scripts/build_page.py --check
 
 system:
 	@sh scripts/system-packages.sh
@@ -84,5 +90,5 @@ snapshots: $(STAMP)  ## Regenerate the committed prompt snapshots.
 	$(BIN)/python -m tests.prompt.snapshots
 
 clean:  ## Remove everything that setup and tests made.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) page/dist page/node_modules page/src/generated .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

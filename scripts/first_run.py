@@ -146,13 +146,13 @@ def run_checkout() -> Course:
     course = Course("make run in a checkout, in a terminal")
     with new_machine() as machine:
         copy = machine.folder / "retinue"
-        for name in ("Makefile", "pyproject.toml", "constraints.txt", "README.md"):
+        for name in ("Makefile", "pyproject.toml", "constraints.txt", "hatch_build.py", "README.md"):
             copy.mkdir(exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
         shutil.copytree(ROOT / "scripts", copy / "scripts")
         (copy / ".venv").symlink_to(sys.prefix)
         # What is installed is newer than what was copied, so that make installs nothing.
-        for name in ("pyproject.toml", "constraints.txt", "scripts/setup.sh"):
+        for name in ("pyproject.toml", "constraints.txt", "hatch_build.py", "scripts/setup.sh"):
             os.utime(copy / name, (0, 0))
         stamp = Path(sys.prefix) / ".installed-to-run"
         existed = stamp.exists()
@@ -191,6 +191,8 @@ def lay_out_wheel(folder: Path) -> Installed:
         shutil.copytree(ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
     for source, target in settings["force-include"].items():
         shutil.copytree(ROOT / source, site / target)
+    if (ROOT / "page" / "dist").is_dir():
+        shutil.copytree(ROOT / "page" / "dist", site / "retinue" / "gateway" / "page")
     return Installed(sys.executable, site)
 
 

@@ -60,7 +60,10 @@ run)
 dev)
     echo "Installing Retinue and everything its tests need into $VENV (about 1 GB) …"
     install --upgrade "pip>=25.1"
-    install -e '.[all]' --group dev
+    # The page is built afterwards, with the node that was installed for the tests: pip would fetch another one.
+    RETINUE_SKIP_PAGE=1 install -e '.[all]' --group dev
+    "$VENV/bin/python" scripts/build_page.py --check ||
+        echo "The control page was not built, so its tests will fail. Try again with: make page" >&2
     ;;
 servers)
     echo "Installing LiteLLM's proxy into $VENV/servers (about 300 MB) …"

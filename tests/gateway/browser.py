@@ -64,7 +64,8 @@ class Visitor:
             code = book.create_code(scopes or OWNER)
         await self.page.get_by_label("Code, token or password").fill(f"{code[:4]}-{code[4:]}".lower())
         await self.page.get_by_role("button", name="Sign in").click()
-        await self.page.locator("#sessions button").first.wait_for(state="attached")
+        await self.page.locator("#message").wait_for(state="attached")
+        await self.page.locator("#sessions, .rail.narrow").first.wait_for(state="attached")
         token: str = await self.page.evaluate("JSON.parse(localStorage.getItem('retinue.credentials')).token")
         return token
 
@@ -85,14 +86,32 @@ class Visitor:
 
     @property
     def articles(self) -> Locator:
-        return self.page.locator("#log > article")
+        return self.page.locator("#log article")
 
     @property
     def approval(self) -> Locator:
         return self.page.locator("#approvals .approval")
 
-    def fold(self, name: str) -> Locator:
-        return self.page.locator("#log details").filter(has=self.page.locator("summary", has_text=name))
+    def calls(self, name: str) -> Locator:
+        """The rows of tool calls in the conversation."""
+        return self.page.locator("#log .call-row").filter(has_text=name)
+
+    @property
+    def panel(self) -> Locator:
+        return self.page.locator("#panel")
+
+    async def show(self, view: str) -> None:
+        """Open a view by its address."""
+        await self.page.evaluate("view => { location.hash = `#/${view}` }", view)
+        await self.page.locator("#main .view h1").wait_for()
+
+    async def words(self) -> list[str]:
+        """What was said and noted, without times and buttons."""
+        return await self.log.locator(".bubble, .prose, .notice, .note").all_inner_texts()
+
+    async def sign_out(self) -> None:
+        await self.page.get_by_role("button", name="settings of this page").click()
+        await self.page.get_by_role("menuitem", name="Sign out").click()
 
     async def idle(self) -> None:
         """Wait until no turn runs."""

@@ -35,7 +35,7 @@ async def make_picture(path: Path) -> None:
             hall.model.push(says("A good morning to you, too."), calls("read", path="plan.md"), says(ANSWER))
             hall.model.push(calls("exec", command="curl -s https://fares.example/today -o fares.json"), says("Done."))
             async with hall.serving(), open_browser() as browser:
-                size = {"width": 1100, "height": 760}
+                size = {"width": 1280, "height": 800}
                 async with visiting(browser, hall, viewport=size, device_scale_factor=1.5) as visitor:
                     await visitor.sign_in()
                     await visitor.say("Good morning")
@@ -47,6 +47,7 @@ async def make_picture(path: Path) -> None:
                     await visitor.say("Yes, please")
                     await visitor.approval.wait_for()
                     await visitor.page.wait_for_timeout(500)  # the list of conversations follows a little later
+                    await visitor.page.mouse.move(700, 400)
                     await visitor.page.screenshot(path=path)
 
 

@@ -96,7 +96,7 @@ async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visi
     assert await page.evaluate("history.length") <= 2
     assert await page.evaluate("document.cookie") == ""
     assert not [url for url in visitor.requested if token in url or "?" in url]
-    await page.get_by_role("button", name="Sign out").click()
+    await visitor.sign_out()
     await expect(page.locator("#sign-in-page")).to_be_visible()
     assert await page.evaluate("localStorage.length") == 0
     assert token not in await page.content()
@@ -143,8 +143,9 @@ async def test_the_owner_approves_and_revokes_devices_on_the_page(
     browser: Browser, visitor: Visitor, hall: Hall
 ) -> None:
     page = visitor.page
-    devices = page.get_by_role("region", name="Devices")
+    devices = page.locator("#main")
     await visitor.sign_in()
+    await visitor.show("devices")
     await expect(devices.locator(".device")).to_have_count(0)
     async with visiting(browser, hall) as phone, visiting(browser, hall) as stranger:
         code, other = await phone.request_access(), await stranger.request_access()
@@ -157,10 +158,11 @@ async def test_the_owner_approves_and_revokes_devices_on_the_page(
         await card.get_by_role("button", name="Approve").click()
         await expect(phone.page.locator("#message")).to_be_disabled()  # it may read
         await expect(devices.locator(".device")).to_have_count(0)
-        await devices.get_by_text("Devices (2)").click()
         rows = devices.locator("#paired-devices li")
+        await expect(rows).to_have_count(2)
         await expect(rows.filter(has_text="this device")).to_contain_text("may do everything")
         await rows.filter(has_text="may only read").get_by_role("button", name="Revoke").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke it").click()
         await expect(phone.page.get_by_role("alert").filter(has_text="was revoked")).to_be_visible()
         await expect(rows).to_have_count(1)
         await expect(rows.get_by_role("button")).to_have_count(0)
@@ -176,13 +178,15 @@ async def test_nobody_sees_or_gives_on_the_page_what_they_may_not(browser: Brows
         await guest.sign_in(Scope.WRITE)
         await porter.sign_in(Scope.PAIR)
         await socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hostile}))
+        await porter.show("devices")
         card = porter.page.locator(".device")
         await expect(card.locator("bdi")).to_have_text(re.compile(r"^<img src=x onerror=alert\(1\)> ?x"))
         await expect(card.locator("option")).to_have_text(["May only read"])
-        await porter.page.locator("#paired summary").click()
         await expect(porter.page.locator("#paired-devices li")).to_have_count(2)
         await expect(porter.page.get_by_role("button", name="Revoke")).to_have_count(0)
-        await expect(guest.page.locator("#devices")).to_be_hidden()
+        await guest.show("devices")
+        await guest.sees("This device may not see this", guest.page.locator("#main"))
+        await expect(guest.page.locator("#paired-devices")).to_have_count(0)
         assert guest.complaints == porter.complaints == []
 
 
@@ -194,12 +198,10 @@ async def test_what_was_meant_for_the_program_does_not_appear_after_a_reload(vis
     await visitor.idle()
     await visitor.say("thanks")
     await visitor.sees("The answer is empty.")
-    before = await visitor.log.inner_text()
+    before = await visitor.words()
     await visitor.page.reload()
     await visitor.sees("The answer is empty.")
-    assert await visitor.log.inner_text() == before
-    assert "MEDIA" not in before
-    assert "[[" not in before
+    assert await visitor.words() == before == ["make the chart", "Done.", "thanks", "The answer is empty."]
 
 
 async def test_the_page_can_live_under_a_path(browser: Browser, tmp_path: Path) -> None:
@@ -257,19 +259,22 @@ async def test_a_tool_call_is_folded_and_the_agent_has_its_name(visitor: Visitor
     hall.model.push(calls("read", path="note.txt"), says("It says *inside*."))
     await visitor.sign_in()
     await expect(visitor.page.locator("#name")).to_have_text("Fennel <b>")
-    await expect(visitor.page.locator("#emoji")).to_have_text("🦊")
+    await expect(visitor.page.locator(".agent-button .avatar")).to_have_text("🦊")
     await visitor.say("read it")
     await visitor.sees("It says inside.")
-    fold = visitor.fold("read")
-    await expect(fold.locator("summary")).to_contain_text("note.txt")
-    await expect(fold.get_by_text("inside")).to_have_count(0)
-    await fold.locator("summary").focus()
+    row = visitor.calls("read")
+    await expect(row).to_contain_text("note.txt")
+    await expect(visitor.page.get_by_text("<i>inside</i>")).to_have_count(0)
+    await row.focus()
     await visitor.page.keyboard.press("Enter")
-    await expect(fold.get_by_role("group", name="Arguments")).to_have_text('{\n  "path": "note.txt"\n}')
-    await expect(fold.get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
+    panel = visitor.panel
+    await expect(panel.get_by_role("group", name="Arguments")).to_have_text('{\n  "path": "note.txt"\n}')
+    await expect(panel.get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
+    await visitor.page.keyboard.press("Escape")
+    await expect(row).to_be_focused()
     await visitor.page.reload()
-    await visitor.fold("read").locator("summary").click()
-    await expect(visitor.fold("read").get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
+    await visitor.calls("read").click()
+    await expect(panel.get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
 
 
 @pytest.mark.parametrize(("button", "happens"), [("Allow once", True), ("Always allow", True), ("Deny", False)])
@@ -280,7 +285,7 @@ async def test_a_question_shows_exactly_what_would_be_done(
     await visitor.sign_in()
     await visitor.say("make a file")
     await expect(visitor.approval.get_by_role("group", name="Exact request")).to_contain_text("touch asked.txt")
-    await expect(visitor.fold("exec").locator("summary")).to_contain_text("waits for an answer")
+    await expect(visitor.calls("exec")).to_contain_text("waits for an answer")
     assert not (hall.home.workspace / "asked.txt").exists()
     await visitor.approval.get_by_role("button", name=button).click()
     await visitor.sees("So be it.")
@@ -315,12 +320,12 @@ async def test_conversations_are_begun_named_and_switched(visitor: Visitor, hall
     await expect(visitor.articles).to_have_count(0)
     await visitor.say("about <b>dragons</b>")
     await visitor.sees("Second answer.")
-    sessions = visitor.page.locator("#sessions button")
-    await expect(sessions.filter(has_text="about <b>dragons</b>")).to_have_attribute("aria-current", "true")
+    sessions = visitor.page.locator("#sessions [data-entry]")
+    await expect(sessions.filter(has_text="about <b>dragons</b>").first).to_have_attribute("aria-current", "true")
     await sessions.filter(has_text="Main conversation").click()
     await visitor.sees("First answer.")
     await expect(visitor.log).not_to_contain_text("Second answer.")
-    await sessions.filter(has_text="dragons").click()
+    await sessions.filter(has_text="dragons").first.click()
     await visitor.sees("Second answer.")
     await expect(visitor.log).not_to_contain_text("First answer.")
 
@@ -377,8 +382,8 @@ async def test_the_page_comes_back_after_the_gateway_was_restarted(browser: Brow
                 await visitor.sees("After the start.")
                 await visitor.idle()
                 await expect(visitor.page.locator("#state")).to_be_empty()
-                asked = visitor.log.locator(".person")
-                await expect(asked).to_have_text(["Youbefore", "Youwhile it was away"])
+                asked = visitor.log.locator(".person .bubble")
+                await expect(asked).to_have_text(["before", "while it was away"])
                 await expect(visitor.log.get_by_text("Taken up again.")).to_have_count(1)
                 await expect(visitor.log).not_to_contain_text("Waiting for the connection")
                 texts = [request.body.decode().count("while it was away") for request in hall.model.model_requests]
@@ -398,16 +403,26 @@ async def test_hostile_content_is_inert(visitor: Visitor, hall: Hall) -> None:
     )
     await visitor.say(HOSTILE)
     await visitor.sees("over everything", visitor.page.locator("#log .agent .prose"))
-    await visitor.fold("read").locator("summary").click()
+    await visitor.calls("read").click()
+    await visitor.sees("over everything", visitor.panel)
     async with raw_socket(hall) as raw:
         await raw.result("sessions.patch", label="<img src=x onerror=alert(19)>\u202e")
     await expect(visitor.page.locator("#sessions")).to_contain_text("<img src=x onerror=alert(19)>")
     for _ in range(2):  # as it came, and as history tells it
         await visitor.idle()
         assert await visitor.page.evaluate("window.hacked") is None
-        made = await visitor.log.evaluate("log => [...new Set([...log.querySelectorAll('*')].map(e => e.localName))]")
-        assert not set(made) & {"script", "img", "svg", "iframe", "style", "base", "form", "input", "button", "object"}
-        names = await visitor.log.evaluate("log => [...log.querySelectorAll('*')].flatMap(e => e.getAttributeNames())")
+        # Buttons and icons are the page's own: what was said makes neither.
+        own = ":not(.code-actions, .code-actions *, .said-actions, .said-actions *, svg.icon, svg.icon *)"
+        own += ":not(.call-row, .avatar)"
+        made = await visitor.page.evaluate(
+            "own => [...document.querySelectorAll(`#log *${own}, #panel pre *`)].map("
+            "e => [e.localName, e.getAttributeNames()])",
+            own,
+        )
+        assert len(made) > 20
+        tags = {"script", "img", "svg", "iframe", "style", "base", "form", "input", "button", "object"}
+        assert not {tag for tag, _ in made} & tags
+        names = [name for _, names in made for name in names]
         assert not [name for name in names if name.startswith("on") or name in ("style", "src", "srcdoc", "action")]
         links = await visitor.log.evaluate("log => [...log.querySelectorAll('a')].map(a => [a.href, a.rel, a.target])")
         safe = {"https://good.example/path?q=1", "mailto:me@good.example", "https://bare.example/x"}
@@ -437,10 +452,10 @@ async def test_it_fits_a_phone_in_the_dark(browser: Browser, hall: Hall) -> None
         await visitor.say("show me a table")
         await visitor.sees("wide wide")
         assert await visitor.page.evaluate("document.documentElement.scrollWidth") == 360
-        assert await visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 23, 21)"
+        assert await visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 22, 20)"
         await expect(visitor.page.locator("#side")).to_be_hidden()
-        await visitor.page.get_by_role("button", name="Conversations").click()
-        await expect(visitor.page.locator("#sessions button").first).to_be_focused()
+        await visitor.page.get_by_role("button", name="Menu", exact=True).click()
+        await expect(visitor.page.locator("#sessions [data-entry]").first).to_be_focused()
         await visitor.page.keyboard.press("Escape")
         await expect(visitor.page.locator("#side")).to_be_hidden()
 
@@ -475,15 +490,18 @@ SLOW_FOR_SOME = (
 
 
 async def test_markdown(visitor: Visitor) -> None:
-    script = """async (texts) => {
-        const { renderMarkdown } = await import("/page/markdown.js");
-        return texts.map((text) => renderMarkdown(text).map((block) => block.outerHTML).join(""));
-    }"""
-    rendered = await visitor.page.evaluate(script, list(MARKDOWN))
-    assert dict(zip(MARKDOWN, rendered, strict=True)) == MARKDOWN
-    assert len(await visitor.page.evaluate(script, list(SLOW_FOR_SOME))) == len(SLOW_FOR_SOME)
-    code = "```py\nprint('<b>')\n```"
-    assert "<code>print('&lt;b&gt;')</code></pre>" in (await visitor.page.evaluate(script, [code]))[0]
+    await visitor.sign_in()
+    await visitor.show("gallery")
+    source, shown = visitor.page.get_by_label("Markdown source"), visitor.page.locator("#markdown .prose")
+    for text, expected in MARKDOWN.items():
+        await source.fill(text)
+        assert await shown.inner_html() == expected
+    for text in SLOW_FOR_SOME:
+        await source.fill(text)
+        await expect(shown.locator("> *")).not_to_have_count(0)
+    await source.fill("```py\nprint('<b>', 1)  # x\n```")
+    html = await shown.inner_html()
+    assert """<code>print(<span class="code-string">'&lt;b&gt;'</span>, <span class="code-number">1</span>)""" in html
 
 
 async def test_calls_with_the_same_id_stay_apart_and_endings_survive_a_reload(visitor: Visitor, hall: Hall) -> None:
@@ -520,7 +538,9 @@ async def test_calls_with_the_same_id_stay_apart_and_endings_survive_a_reload(vi
         await visitor.sees("Stopped.")
         for text in ("Denied: ", "too strange", "A long answer"):
             await visitor.sees(text)
-        folds = visitor.fold("read")
+        await expect(visitor.calls("exec")).to_contain_text("denied")
+        await visitor.calls("2 reads").click()
+        folds = visitor.panel.locator("details")
         await expect(folds).to_have_count(2)
         for number, name in enumerate(("one", "two")):
             await folds.nth(number).locator("summary").click()

@@ -29,6 +29,7 @@ COMMANDS = {
     "demo": ("retinue.cli.demo:demo", "Play a recorded minute of what Retinue does with a capable model."),
     "why": ("retinue.cli.support:why", "Explain a turn: what was read, recalled, asked and spent, and the cache."),
     "gateway": ("retinue.cli.gateway:gateway", "Run the gateway server; manage tokens and devices."),
+    "page": ("retinue.cli.page:page", "Show whether the control page was built, and its size."),
     "status": ("retinue.cli.status:status", "Show the state of the gateway, agents, queue and jobs."),
     "doctor": ("retinue.cli.status:doctor", "Check the installation and report problems with their fixes."),
     "report": ("retinue.cli.support:report", "Write a support bundle without secrets."),
