@@ -70,11 +70,7 @@ export function IconButton({ icon, label, onClick, badge = 0, type = "button", .
       onClick={onClick}
     >
       <Icon name={icon} size={18} />
-      {badge > 0 && (
-        <span class="count" aria-hidden="true">
-          {badge}
-        </span>
-      )}
+      {badge > 0 && <span class="count" data-count={badge} />}
     </button>
   );
 }
