@@ -41,6 +41,69 @@ class Resolved(Wire, frozen=True):
     told: str
 
 
+class ListHistory(Params, frozen=True):
+    """How many requests to return."""
+
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+
+class ApprovalRecord(Wire, frozen=True):
+    """An approval request, its state, and who decided it when."""
+
+    id: str
+    state: str
+    agent: str
+    session_key: str
+    tool: str
+    title: str
+    detail: str
+    asked_at: Time
+    decided_at: Time | None = None
+    decided_by: str = ""
+    because: str = ""
+
+
+class ApprovalHistory(Wire, frozen=True):
+    """Approval requests in any state, newest first."""
+
+    requests: list[ApprovalRecord]
+
+
+class OfRules(Params, frozen=True):
+    """An agent; without one all agents."""
+
+    agent: Name | None = None
+
+
+class AllowRule(Wire, frozen=True):
+    """A pattern of commands that need no approval. Without an `id` it is in the configuration, at the key `source`."""
+
+    agent: str
+    pattern: str
+    source: str
+    id: str = ""
+    added_at: str | None = None
+    added_by: str | None = None
+    used_at: str | None = None
+    uses: int = 0
+
+
+class AllowRules(Wire, frozen=True):
+    rules: list[AllowRule]
+
+
+class AddRule(OfRules, frozen=True, kw_only=True):
+    """A pattern such as `git diff *`."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class RemoveRule(OfRules, frozen=True, kw_only=True):
+    """A stored rule, by its id."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
 class WaitingDevice(Wire, frozen=True):
     """A device that requests access. It chose its name and platform itself; its screen shows the code."""
 
@@ -97,4 +160,14 @@ DEVICES_APPROVE = Method("devices.approve", Scope.PAIR, ApproveDevice, Done, "Ap
 DEVICES_REJECT = Method("devices.reject", Scope.PAIR, OfRequest, Done, "Reject a device.", changes=True)
 DEVICES_REVOKE = Method("devices.revoke", Scope.ADMIN, RevokeDevice, Done, "Revoke a device's token.", changes=True)
 
-METHODS = (APPROVALS_LIST, APPROVALS_RESOLVE, DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_REVOKE)
+APPROVALS_HISTORY = Method(
+    "approvals.history", Scope.APPROVE, ListHistory, ApprovalHistory, "List approval requests in any state."
+)
+RULES_LIST = Method("rules.list", Scope.APPROVE, OfRules, AllowRules, "List commands that need no approval.")
+RULES_ADD = Method("rules.add", Scope.ADMIN, AddRule, AllowRules, "Let commands run without approval.", True)
+RULES_REMOVE = Method("rules.remove", Scope.ADMIN, RemoveRule, AllowRules, "Remove a stored rule.", True)
+
+METHODS = (
+    *(APPROVALS_LIST, APPROVALS_RESOLVE, APPROVALS_HISTORY, RULES_LIST, RULES_ADD, RULES_REMOVE),
+    *(DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_REVOKE),
+)

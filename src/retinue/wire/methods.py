@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.wire import agents, approvals, automation, messages, sessions, setup, subagents, system
+from retinue.wire import (
+    agents,
+    approvals,
+    automation,
+    inspection,
+    messages,
+    sessions,
+    setup,
+    subagents,
+    system,
+    workspace,
+)
 from retinue.wire.frames import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents)
+    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace)
     for method in module.METHODS
 }

@@ -64,6 +64,8 @@ class ReadHistory(OfSession, frozen=True):
     """The number of messages; the newest ones are returned."""
     raw: bool = False
     """Return answers as the model wrote them, directives included."""
+    skip: Annotated[int, Meta(ge=0)] = 0
+    """How many of the newest messages to leave out, to read older ones."""
 
 
 class History(Wire, frozen=True):
@@ -82,6 +84,50 @@ class History(Wire, frozen=True):
     epoch: str
     seq: int
     notes: list[dict[str, str]]
+
+
+class SearchSessions(Params, frozen=True, kw_only=True):
+    """Words that a message must contain; without an agent all sessions are searched, the last used first."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=500)]
+    agent: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class FoundMessage(Wire, frozen=True):
+    """A message with the words, and the text around the first of them."""
+
+    session_key: str
+    entry: str
+    role: str
+    at: Time
+    snippet: str
+
+
+class FoundMessages(Wire, frozen=True):
+    """The messages. There may be more if `complete` is false."""
+
+    hits: list[FoundMessage]
+    complete: bool
+
+
+class ForkedSession(Wire, frozen=True):
+    """The key of the new session."""
+
+    session_key: str
+
+
+class ExportSession(OfSession, frozen=True):
+    """A session, and whether to return Markdown or the entries as JSON."""
+
+    form: Literal["md", "json"] = "md"
+
+
+class ExportedSession(Wire, frozen=True):
+    """The session as a text without secrets."""
+
+    session_key: str
+    text: str
 
 
 class ResetResult(Wire, frozen=True):
@@ -130,6 +176,14 @@ class Subscribed(Wire, frozen=True):
     gap: bool
 
 
+class CommandRow(Wire, frozen=True):
+    """A slash command; `usage` is empty if it is its name alone."""
+
+    name: str
+    usage: str
+    summary: str
+
+
 class Introduction(Wire, frozen=True):
     """The agent, model and display settings of a session."""
 
@@ -149,6 +203,10 @@ class Introduction(Wire, frozen=True):
     """The context window of the model, in tokens; 0 if there is no model."""
     used: int = 0
     """How many tokens the last request of the session had."""
+    command_rows: tuple[CommandRow, ...] = ()
+    """The commands with their descriptions, in the order of `commands`."""
+    thinking: str | None = None
+    """The thinking level that was chosen for the session."""
 
 
 LIST = Method("sessions.list", Scope.READ, ListSessions, SessionList, "List sessions.")
@@ -166,4 +224,14 @@ INTRODUCE = Method(
     "sessions.introduce", Scope.READ, OfSession, Introduction, "Return the agent and model of a session."
 )
 
-METHODS = (LIST, GET, HISTORY, CHAT_HISTORY, RESET, COMPACT, PATCH, SUBSCRIBE, UNSUBSCRIBE, INTRODUCE)
+SEARCH = Method("sessions.search", Scope.READ, SearchSessions, FoundMessages, "Find words in all sessions.")
+FORK = Method("sessions.fork", Scope.WRITE, OfSession, ForkedSession, "Copy a session into a new one.", True)
+EXPORT = Method("sessions.export", Scope.READ, ExportSession, ExportedSession, "Return a session as a text.")
+ARCHIVE = Method(
+    "sessions.archive", Scope.WRITE, OfSession, Done, "Remove a session from lists; its transcript is kept.", True
+)
+
+METHODS = (
+    *(LIST, GET, HISTORY, CHAT_HISTORY, RESET, COMPACT, PATCH, SUBSCRIBE, UNSUBSCRIBE, INTRODUCE),
+    *(SEARCH, FORK, EXPORT, ARCHIVE),
+)

@@ -33,6 +33,53 @@ async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     return wire.Resolved(id=settled.id, told=format_outcome(settled))
 
 
+@registry.implements(wire.APPROVALS_HISTORY)
+async def list_history(call: Call, params: wire.ListHistory) -> wire.ApprovalHistory:
+    found = call.runtime.shared.permissions.approvals.recent(params.limit)
+    return wire.ApprovalHistory(
+        [
+            wire.ApprovalRecord(
+                id=each.id,
+                state=each.state.value,
+                agent=each.request.agent,
+                session_key=each.request.session.text,
+                tool=each.request.tool,
+                title=each.request.title,
+                detail=each.request.detail,
+                asked_at=each.asked_at,
+                decided_at=each.decided_at,
+                decided_by=each.decided_by,
+                because=each.because,
+            )
+            for each in found
+        ]
+    )
+
+
+@registry.implements(wire.RULES_LIST)
+async def list_rules(call: Call, params: wire.OfRules) -> wire.AllowRules:
+    agent = call.runtime.home.agent_id(params.agent) if params.agent else None
+    found = call.runtime.shared.permissions.rule_store.listing(agent)
+    return wire.AllowRules([convert(rule, wire.AllowRule, from_attributes=True) for rule in found])
+
+
+@registry.implements(wire.RULES_ADD)
+async def add_rule(call: Call, params: wire.AddRule) -> wire.AllowRules:
+    permissions = call.runtime.shared.permissions
+    approver = permissions.approver(call.principal.known_as)
+    permissions.rule_store.add(call.runtime.home.agent_id(params.agent), params.pattern, approver)
+    return await list_rules(call, wire.OfRules())
+
+
+@registry.implements(wire.RULES_REMOVE)
+async def remove_rule(call: Call, params: wire.RemoveRule) -> wire.AllowRules:
+    permissions = call.runtime.shared.permissions
+    approver = permissions.approver(call.principal.known_as)
+    agent = call.runtime.home.agent_id(params.agent) if params.agent else None
+    permissions.rule_store.remove(params.id, approver, agent)
+    return await list_rules(call, wire.OfRules())
+
+
 @registry.implements(wire.DEVICES_LIST)
 async def list_devices(call: Call, params: Nothing) -> wire.Devices:
     auth = call.gateway.auth

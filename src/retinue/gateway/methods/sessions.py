@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,23 @@ from retinue.dispatch.reply import ParsedReply, VisibleStream, show_message
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
-from retinue.runtime.commands.session_api import SessionApi
-from retinue.sessions.entries import DECIDED, TURN_ENDED, UNANSWERED, MessageAdded, Noted, TranscriptEntry
-from retinue.sessions.export import export_json
+from retinue.runtime.commands.session_api import SessionApi, describe_commands
+from retinue.sessions.entries import (
+    DECIDED,
+    TURN_ENDED,
+    UNANSWERED,
+    MessageAdded,
+    Noted,
+    SettingChanged,
+    TranscriptEntry,
+)
+from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.codec import format_time
+from retinue.sessions.search import search_transcripts
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
+from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
+from retinue.sessions.tree import fork_entries
 from retinue.wire import sessions as wire
 from retinue.wire.frames import Done, SessionsChanged
 from retinue.wire.messages import OfSession
@@ -31,6 +43,8 @@ from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
 
 registry = MethodRegistry()
 
+FORK_PREFIX = "chat-"
+"""The page names sessions that it starts like this, too."""
 _VERDICTS = {"allow-once": "Allowed once", "allow-always": "Always allowed"}
 
 
@@ -97,6 +111,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
             parts.workspace.settings.heartbeat.ack_max_chars,
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
+            skip=params.skip,
         )
         found = await anyio.to_thread.run_sync(read_messages, path, options)
     return wire.History(
@@ -117,7 +132,7 @@ registry.implements(wire.CHAT_HISTORY)(read_history)
 async def reset(call: Call, params: OfSession) -> wire.ResetResult:
     key = _session(call, params)
     fresh = await call.runtime.runner(key).restart("reset")
-    call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session_key=key.text, reason="reset"))
+    _publish(call, key, "reset")
     return wire.ResetResult(session_id=fresh)
 
 
@@ -138,8 +153,7 @@ async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     for name, value in ((LABEL, params.label), (VERBOSE, params.verbose), (REASONING, params.reasoning)):
         if value is not UNSET:
             session.choose(name, value)
-    changed = SessionsChanged(session_key=key.text, reason="patched")
-    call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", changed)
+    _publish(call, key, "patched")
     return await get_session(call, OfSession(session_key=key.text))
 
 
@@ -169,14 +183,78 @@ async def introduce(call: Call, params: OfSession) -> wire.Introduction:
     key = _session(call, params)
     greeting = await call.runtime.greet(key, owner=call.principal.is_owner)
     display = await call.runtime.display(key)
+    commands = describe_commands(call.runtime.dispatcher, key)
+    session = call.runtime.agent(key.agent).store.peek(key)
     return wire.Introduction(
         **asdict(greeting),
         shows_thinking=display.thinking,
         verbose=display.verbose,
-        commands=list(await call.runtime.commands(key)),
+        commands=[command.name for command in commands],
+        command_rows=tuple(wire.CommandRow(each.name, each.usage, each.summary) for each in commands),
+        thinking=session.thinking if session else None,
         window=display.window,
         used=display.used,
     )
+
+
+@registry.implements(wire.SEARCH)
+async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
+    stores = [call.runtime.agent(agent).store for agent in agents]
+    rows = [(session, store.path_of(session.id)) for store in stores for session in store.list()]
+    rows.sort(key=lambda row: _cursor_of(row[0]), reverse=True)
+    keyed = [(session.key.text, path) for session, path in rows]
+    found, complete = await anyio.to_thread.run_sync(search_transcripts, keyed, params.query, params.limit)
+    hide = call.runtime.shared.tools.hide
+    hits = [wire.FoundMessage(key, each.entry, each.role, each.at, hide(each.snippet)) for key, each in found]
+    return wire.FoundMessages(hits, complete)
+
+
+@registry.implements(wire.FORK)
+async def fork(call: Call, params: OfSession) -> wire.ForkedSession:
+    key = _session(call, params)
+    store, session = _stored(call, key)
+    _, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
+    name = f"Copy of {session.label}" if session.label else "Copy of a conversation"
+    store.begin(fresh, (*fork_entries(tree), SettingChanged(LABEL, name[:200])))
+    _publish(call, fresh, "forked")
+    return wire.ForkedSession(session_key=fresh.text)
+
+
+@registry.implements(wire.EXPORT)
+async def export(call: Call, params: wire.ExportSession) -> wire.ExportedSession:
+    key = _session(call, params)
+    store, session = _stored(call, key)
+    header, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    write = export_json if params.form == "json" else export_markdown
+    text = write(header, tree.path, redact=call.runtime.agent(key.agent).shared.tools.redact)
+    return wire.ExportedSession(session_key=key.text, text=text)
+
+
+@registry.implements(wire.ARCHIVE)
+async def archive(call: Call, params: OfSession) -> Done:
+    key = _session(call, params)
+    store, _ = _stored(call, key)
+    if call.runtime.dispatcher.is_active(key):
+        raise RequestRefused(ErrorCode.CONFLICT, "The session is being answered. Stop it first with chat.abort.")
+    store.delete(key)
+    _publish(call, key, "archived")
+    return Done()
+
+
+def _stored(call: Call, key: SessionKey) -> tuple[SessionStore, Session]:
+    store = call.runtime.agent(key.agent).store
+    session = store.peek(key)
+    if session is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"The session '{key.text}' has no messages yet.")
+    return store, session
+
+
+def _publish(call: Call, key: SessionKey, reason: str) -> None:
+    changed = SessionsChanged(session_key=key.text, reason=reason)
+    call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", changed)
 
 
 class HistoryOptions(Struct, frozen=True):
@@ -187,6 +265,7 @@ class HistoryOptions(Struct, frozen=True):
     ack_max_chars: int
     heartbeats: bool = False
     raw: bool = False
+    skip: int = 0
 
 
 class HistoryPage(Struct, frozen=True):
@@ -209,7 +288,8 @@ def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
                 messages.append(entry)
             case Noted() as noted if facts := _read_note(noted, options):
                 (notes.setdefault(messages[-1].id, []) if messages else first).append(facts)
-    newest = messages[-options.limit :]
+    end = max(0, len(messages) - options.skip)
+    newest = messages[max(0, end - options.limit) : end]
     shown = [(entry, None) if options.raw else _show(entry, options) for entry in newest]
     exported = export_json(None, [entry for entry, _ in shown], redact=options.redact)
     lines: list[dict[str, Any]] = json.loads(exported)["entries"]
@@ -219,7 +299,7 @@ def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
             line["delivery"] = directives
         if entry.id in notes:
             line["notes"] = notes[entry.id]
-    return HistoryPage(lines, first if len(newest) == len(messages) else [], len(messages))
+    return HistoryPage(lines, first if len(newest) == end else [], len(messages))
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:

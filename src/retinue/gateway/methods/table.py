@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from functools import cache
 
 from retinue.core.extension import ExtensionPoint
-from retinue.gateway.methods import agents, approvals, automation, messages, sessions, setup, subagents, system
+from retinue.gateway.methods import (
+    agents,
+    approvals,
+    automation,
+    inspection,
+    messages,
+    sessions,
+    setup,
+    subagents,
+    system,
+    workspace,
+)
 from retinue.gateway.methods.registry import MethodBinding
 from retinue.gateway.plugins import plugin_methods
 from retinue.plugins.registry import PluginRegistry
 from retinue.wire.methods import METHODS
 
-_NOUNS = (system, messages, sessions, agents, approvals, automation, setup, subagents)
+_NOUNS = (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace)
 
 
 def methods_with_plugins(registry: PluginRegistry) -> Mapping[str, MethodBinding]:

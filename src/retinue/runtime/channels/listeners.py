@@ -84,6 +84,10 @@ class ChannelListeners:
                 self._follow(tasks)
                 await replaced.wait()
 
+    def is_listening(self, name: AccountName) -> bool:
+        """Return whether a listener of this account was started."""
+        return name in self._listening
+
     def _follow(self, tasks: TaskGroup) -> None:
         """Start listeners of accounts that are new or changed, and stop those whose accounts changed or ended."""
         home = self._dispatcher.sessions.home

@@ -367,7 +367,21 @@ async def choose_display(conversation: SessionRunner) -> Display:
     )
 
 
+class CommandSummary(Struct, frozen=True):
+    """A slash command as lists show it; `usage` is empty if it is its name alone."""
+
+    name: str
+    usage: str
+    summary: str
+
+
+def describe_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[CommandSummary]:
+    """Return the slash commands, including those of skills."""
+    api = SessionApi(dispatcher, dispatcher.sessions.runner(session), Inbound("", session))
+    built_in = (CommandSummary(command.name, command.usage, command.summary) for command in api.commands())
+    return (*built_in, *(CommandSummary(name, "", about) for name, about in api.skill_commands().items()))
+
+
 def list_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[str]:
     """Return the names of the slash commands, including those of skills."""
-    api = SessionApi(dispatcher, dispatcher.sessions.runner(session), Inbound("", session))
-    return (*(command.name for command in api.commands()), *api.skill_commands())
+    return tuple(command.name for command in describe_commands(dispatcher, session))

@@ -1,0 +1,149 @@
+"""Logs, problems, risks, rights, plugins, MCP servers and channels."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+from msgspec import convert
+
+from retinue.gateway.gateway import Call
+from retinue.gateway.methods.registry import MethodRegistry
+from retinue.runtime.agents.chats import find_account, list_accounts
+from retinue.wire import inspection as wire
+from retinue.wire.agents import OfAgent
+from retinue.wire.frames import Nothing
+
+registry = MethodRegistry()
+
+
+@registry.implements(wire.LOGS_TAIL)
+async def tail_log(call: Call, params: wire.TailLog) -> wire.LogLines:
+    from retinue.audit.log_reader import make_filter, read_last
+
+    home = call.runtime.home
+    wanted = make_filter(params.level, params.session)
+    found = await anyio.to_thread.run_sync(read_last, home.log_file, params.limit, wanted)
+    hide = call.runtime.shared.tools.hide
+    records = [
+        wire.LogLine(each.time, each.level.lower(), each.logger, hide(each.message), each.session, each.run)
+        for each in found
+    ]
+    return wire.LogLines(str(home.log_file), records)
+
+
+@registry.implements(wire.DOCTOR)
+async def run_doctor(call: Call, params: wire.RunDoctor) -> wire.DoctorReport:
+    from retinue.audit.checks import examine
+    from retinue.audit.facts import Finding, GatewayFacts
+    from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
+    from retinue.storage.process_locks import find_instance
+
+    home, reloader = call.runtime.home, call.gateway.reloader
+
+    async def look() -> tuple[Finding, ...]:
+        # This gateway answers, so that it need not be asked.
+        facts = GatewayFacts(
+            instance=find_instance(home.paths),
+            answers=True,
+            problems=tuple(reloader.problems),
+            port=home.config.gateway.port,
+        )
+        return examine(await collect_home_facts(home, facts))
+
+    fixed: tuple[str, ...] = ()
+    findings = await look()
+    if params.fix and any(finding.remedies for finding in findings):
+        fixed = await anyio.to_thread.run_sync(carry_out, home, findings)
+        findings = await look()
+    rows = [
+        wire.DoctorFinding(
+            area=each.area,
+            severity=str(each.severity),
+            what=each.what,
+            why=each.why,
+            todo=each.todo,
+            fixable=bool(each.remedies),
+        )
+        for each in findings
+    ]
+    return wire.DoctorReport(rows, list(fixed))
+
+
+@registry.implements(wire.SECURITY_AUDIT)
+async def audit_risks(call: Call, params: wire.AuditRisks) -> wire.RiskReport:
+    from retinue.audit.risks import find_risks
+    from retinue.runtime.inspect.audit import apply_fixes, collect_risk_facts
+
+    home = call.runtime.home
+
+    def look() -> wire.RiskReport:
+        risks = find_risks(collect_risk_facts(home))
+        fixed = apply_fixes(risks) if params.fix else ()
+        if fixed:
+            risks = find_risks(collect_risk_facts(home))
+        return wire.RiskReport(convert([risk.to_json() for risk in risks], list[wire.RiskFinding]), list(fixed))
+
+    return await anyio.to_thread.run_sync(look)
+
+
+@registry.implements(wire.SECURITY_MATRIX)
+async def show_matrix(call: Call, params: OfAgent) -> wire.Matrix:
+    from retinue.runtime.inspect.matrix import capability_matrix
+
+    home = call.runtime.home
+    wanted = home.agent_id(params.agent) if params.agent else None
+    rows = [
+        wire.MatrixRow(row.principal, row.agent, row.capability, row.decision.value, row.by)
+        for row in capability_matrix(home.config)
+        if wanted in (None, row.agent)
+    ]
+    return wire.Matrix(rows)
+
+
+@registry.implements(wire.PLUGINS_LIST)
+async def list_plugins(call: Call, params: Nothing) -> wire.PluginList:
+    return wire.PluginList(
+        [
+            wire.PluginRow(
+                id=known.name,
+                version=known.manifest.version if known.manifest else "",
+                description=known.manifest.description if known.manifest else "",
+                state=str(known.state),
+                reason=known.because,
+                origin=known.origin,
+                registers=list(known.brings),
+            )
+            for known in call.runtime.home.registry.plugins
+        ]
+    )
+
+
+@registry.implements(wire.MCP_LIST)
+async def list_mcp_servers(call: Call, params: Nothing) -> wire.McpServerList:
+    servers = call.runtime.home.config.mcp.servers
+    rows = [
+        wire.McpServerRow(
+            name=name,
+            transport=server.transport_name,
+            target=(server.url or server.command or "").split("?", 1)[0],
+            enabled=server.enabled,
+        )
+        for name, server in servers.items()
+    ]
+    return wire.McpServerList(rows)
+
+
+@registry.implements(wire.CHANNELS_LIST)
+async def list_channels(call: Call, params: Nothing) -> wire.ChannelList:
+    home, rows = call.runtime.home, []
+    for name in list_accounts(home):
+        account = find_account(home, *name)
+        rows.append(
+            wire.ChannelRow(
+                channel=name[0],
+                account=name[1],
+                enabled=account is not None,
+                listening=call.gateway.background.listeners.is_listening(name),
+                reason="" if account is not None else "The account is disabled or its settings are incomplete.",
+            )
+        )
+    return wire.ChannelList(rows)
