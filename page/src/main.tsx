@@ -6,6 +6,7 @@ import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/layout.css";
 import "./styles/chat.css";
+import "./styles/views.css";
 
 render(<App />, document.getElementById("app")!);
 start();

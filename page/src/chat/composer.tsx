@@ -19,21 +19,6 @@ export function focusComposer(): void {
   if (!matchMedia("(pointer: coarse)").matches) document.getElementById("message")?.focus();
 }
 
-interface Command {
-  name: string;
-  usage: string;
-  summary: string;
-}
-
-/** The session's commands; an older gateway sends names alone. */
-function commandsOf(): Command[] {
-  const { commands, commandRows } = thread.introduction.value as unknown as {
-    commands: string[];
-    commandRows?: Command[];
-  };
-  return commandRows ?? commands.map((name) => ({ name, usage: "", summary: "" }));
-}
-
 export function Composer() {
   const key = thread.key.value ?? "";
   const text = drafts.value[key] ?? "";
@@ -62,7 +47,7 @@ export function Composer() {
   const begun = isDismissed ? null : /^\/([\w-]*)$/.exec(text);
   const wanted = begun?.[1]!.toLowerCase();
   const offered = begun
-    ? commandsOf()
+    ? thread.introduction.value.commandRows
         .filter(({ name }) => name.startsWith(wanted!) && name !== wanted)
         .slice(0, MAX_OFFERED)
     : [];
@@ -75,7 +60,7 @@ export function Composer() {
     const trimmed = text.trim();
     if (!trimmed && !files.length) return;
     const name = /^\/([a-z][\w-]*)(?:\s|$)/i.exec(trimmed)?.[1];
-    const known = commandsOf();
+    const known = thread.introduction.value.commandRows;
     if (name && known.length && !known.some((each) => each.name === name.toLowerCase())) {
       setProblem(`There is no command /${name}, so nothing was sent. Type / to see all commands.`);
       return;

@@ -44,8 +44,7 @@ export function ChatHead() {
 
 function ModelMenu({ model, mayChange }: { model: string | null; mayChange: boolean }) {
   const models = useMethod("models.list", { agent: thread.agentId.value }, ["config.changed"]).data;
-  const row = sessions.value?.find((each) => each.key === thread.key.value) as { thinking?: string } | undefined;
-  const { verbose } = thread.introduction.value;
+  const { verbose, thinking } = thread.introduction.value;
   const items = (): MenuItem[] => [
     ...(models?.models ?? []).slice(0, 24).map((each) => ({
       text: each.ref,
@@ -56,7 +55,7 @@ function ModelMenu({ model, mayChange }: { model: string | null; mayChange: bool
     { text: "The agent's default model", isChosen: false, act: () => void thread.patch({ model: null }) },
     ...EFFORTS.map((effort) => ({
       text: `Thinking: ${effort}`,
-      isChosen: row?.thinking === effort,
+      isChosen: thinking === effort,
       act: () => void thread.patch({ thinking: effort }),
     })),
     ...VERBOSE.map(([value, text]) => ({

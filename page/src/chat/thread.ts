@@ -1,7 +1,7 @@
 // The open conversation: reads it, follows it, resumes it after a lost connection, and sends to it.
 import { computed, signal } from "@preact/signals";
 import type { Event, FoundSession, History, Introduction, Picture, Subscribed, TurnPayload } from "../generated/wire";
-import { attempting, call, hello, isOnline, knows, listen, may, onGreeting, onSignOut, trouble } from "../core/gateway";
+import { attempting, call, hello, isOnline, listen, may, onGreeting, onSignOut, trouble } from "../core/gateway";
 import { Refusal } from "../core/link";
 import { notify } from "../core/notifications";
 import { go, rename, route } from "../core/router";
@@ -39,6 +39,8 @@ const NO_INTRODUCTION: Introduction = {
   showsThinking: false,
   verbose: "off",
   commands: [],
+  commandRows: [],
+  thinking: null,
   caution: "",
   window: 0,
   used: 0,
@@ -132,10 +134,8 @@ export class Thread {
   async showEarlier(): Promise<void> {
     const sessionKey = this.key.value;
     const skip = this.#shownEntries;
-    const isPaged = knows("sessions.search"); // a gateway that has it can also skip messages
     await attempting(async () => {
-      const params = isPaged ? { sessionKey, limit: HISTORY, skip } : { sessionKey, limit: HISTORY };
-      const history = await call("chat.history", params);
+      const history = await call("chat.history", { sessionKey, limit: HISTORY, skip });
       if (sessionKey !== this.key.value) return;
       this.#shownEntries += history.entries.length;
       this.conversation.prepend(history.entries, history.total - this.#shownEntries, history.notes as any);

@@ -4,6 +4,8 @@ import { askText, confirm } from "../parts/dialog";
 import type { MenuItem } from "../parts/menu";
 import { attempting, call, may } from "./gateway";
 import { pinned } from "./preferences";
+import { go } from "./router";
+import { saveFile } from "./save_file";
 import { loadSessions, sessionName } from "./stores";
 
 export function isPinned(key: string): boolean {
@@ -32,14 +34,42 @@ async function startAfresh(row: SessionRow): Promise<void> {
   });
 }
 
+async function forkThread(row: SessionRow): Promise<void> {
+  await attempting(async () => {
+    const { sessionKey } = await call("sessions.fork", { sessionKey: row.key });
+    await loadSessions();
+    go("chat", sessionKey);
+  });
+}
+
+async function exportThread(row: SessionRow): Promise<void> {
+  await attempting(async () => {
+    const { text } = await call("sessions.export", { sessionKey: row.key });
+    saveFile(`${sessionName(row).replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60) || "thread"}.md`, text);
+  });
+}
+
+async function removeThread(row: SessionRow): Promise<void> {
+  const question = "It disappears from all lists. Its transcript is kept in the archive of the agent.";
+  if (!(await confirm(`Remove “${sessionName(row)}”?`, question, "Remove"))) return;
+  await attempting(async () => {
+    await call("sessions.archive", { sessionKey: row.key });
+    await loadSessions();
+  });
+}
+
 export function threadMenu(row: SessionRow): MenuItem[] {
   const pin: MenuItem = isPinned(row.key)
     ? { icon: "pin-off", text: "Unpin", act: () => togglePin(row.key) }
     : { icon: "pin", text: "Pin", act: () => togglePin(row.key) };
-  if (!may("write")) return [pin];
+  const save: MenuItem = { icon: "download", text: "Export", act: () => void exportThread(row) };
+  if (!may("write")) return [pin, save];
   return [
     pin,
+    save,
+    { icon: "git-fork", text: "Fork", act: () => void forkThread(row) },
     { icon: "pencil", text: "Rename", act: () => void renameThread(row) },
     { icon: "archive", text: "Start afresh", act: () => void startAfresh(row) },
+    { icon: "trash-2", text: "Remove", isDanger: true, act: () => void removeThread(row) },
   ];
 }

@@ -209,8 +209,12 @@ function ViewList() {
         const shown = VIEWS.filter((view) => view.group === group);
         if (!shown.length) return null;
         return (
-          <section key={group} aria-label={title}>
-            <h2 class="rail-title">{title}</h2>
+          <details
+            key={group}
+            class="view-group"
+            open={group !== "system" || shown.some(({ id }) => id === route.value.view)}
+          >
+            <summary class="rail-title">{title}</summary>
             <ul>
               {shown.map(({ id, title: text, icon }) => (
                 <li key={id}>
@@ -227,7 +231,7 @@ function ViewList() {
                 </li>
               ))}
             </ul>
-          </section>
+          </details>
         );
       })}
     </div>

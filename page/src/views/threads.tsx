@@ -1,73 +1,209 @@
-// All threads, with those of the background folded under what started them.
-import { useState } from "preact/hooks";
+// All threads: search in their messages, grouped, with runs of the background folded under what started them.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { knows } from "../core/gateway";
+import { moveInList } from "../core/keyboard";
+import { useMethod } from "../core/resource";
 import { go } from "../core/router";
-import { loadSessions, sessions, sessionName, placeOf, agentOf } from "../core/stores";
-import { attempting } from "../core/gateway";
-import { threadMenu } from "../core/thread_actions";
+import { agentOf, agents, nameOfSession, placeOf, sessions, sessionName } from "../core/stores";
+import { plural } from "../core/text";
+import { isPinned, threadMenu } from "../core/thread_actions";
 import type { SessionRow } from "../generated/wire";
 import { Badge, short, Time } from "../parts/bits";
-import { SearchField } from "../parts/field";
+import { SearchField, Select } from "../parts/field";
 import { Icon } from "../parts/icon";
+import { marked } from "../parts/marked";
 import { Menu } from "../parts/menu";
 import { EmptyState, Skeleton } from "../parts/states";
-import { View } from "../parts/view";
-import { IconButton } from "../parts/button";
+import { Loaded, View } from "../parts/view";
+
+const PAUSE_MS = 300;
+const FIRST = 100;
+const GROUPS = [
+  ["kind", "By kind"],
+  ["agent", "By agent"],
+  ["channel", "By channel"],
+  ["none", "Not grouped"],
+] as const;
+const KIND_NAMES: Record<string, string> = {
+  main: "Conversations",
+  chat: "Conversations",
+  other: "Conversations",
+  channel: "Chat services",
+  cron: "Jobs",
+  subagent: "Sub-agents",
+  heartbeat: "Heartbeats",
+  webhook: "Webhooks",
+};
 
 export default function ThreadsView() {
-  const [wanted, setWanted] = useState("");
-  const rows = sessions.value;
-  const fits = (row: SessionRow) => sessionName(row).toLowerCase().includes(wanted.trim().toLowerCase());
-  const found = rows?.filter(fits) ?? [];
+  const [typed, setTyped] = useState("");
+  const [query, setQuery] = useState("");
+  const [grouping, setGrouping] = useState("kind");
+  const [agent, setAgent] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setQuery(typed.trim()), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const rows = (sessions.value ?? []).filter((row) => !agent || row.agent === agent);
+  const byName = rows.filter((row) => sessionName(row).toLowerCase().includes(typed.trim().toLowerCase()));
+  const everyone = [["", "All agents"], ...agents.value.map(({ id, name }) => [id, name])] as [string, string][];
   return (
     <View
       title="Threads"
       about="Every conversation, also those of jobs, heartbeats and sub-agents."
-      actions={<IconButton icon="refresh-cw" label="Read again" onClick={() => void attempting(loadSessions)} />}
+      actions={
+        <>
+          {agents.value.length > 1 && <Select label="Agent" hideLabel value={agent} options={everyone} onChange={setAgent} />}
+          <Select label="Grouping" hideLabel value={grouping} options={GROUPS} onChange={setGrouping} />
+        </>
+      }
     >
-      <SearchField label="Filter threads" value={wanted} onInput={setWanted} />
-      {!rows && <Skeleton />}
-      {rows && !found.length && <EmptyState icon="messages-square" title="No thread fits" />}
-      {found.length > 0 && (
-        <table class="table">
-          <thead>
-            <tr>
-              <th>Thread</th>
-              <th>Kind</th>
-              <th class="number">Messages</th>
-              <th class="number">Tokens</th>
-              <th>Last used</th>
-              <th>
-                <span class="unseen">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {found.map((row) => (
-              <tr key={row.key}>
-                <td>
-                  <button type="button" class="link" onClick={() => go("chat", row.key)}>
-                    <bdi>{sessionName(row)}</bdi>
-                  </button>
-                  {row.running && <Badge tone="accent">answering</Badge>}
-                </td>
-                <td>
-                  {placeOf(row.key).kind} <span class="faint">{agentOf(row.agent)?.name ?? row.agent}</span>
-                </td>
-                <td class="number">{row.messages}</td>
-                <td class="number">{short(row.contextTokens)}</td>
-                <td>
-                  <Time when={row.updatedAt} />
-                </td>
-                <td>
-                  <Menu label={`Actions of ${sessionName(row)}`} items={() => threadMenu(row)}>
-                    <Icon name="ellipsis" />
-                  </Menu>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
+      <SearchField label="Search names and messages" value={typed} onInput={setTyped} />
+      {!sessions.value && <Skeleton />}
+      {sessions.value && !byName.length && !query && <EmptyState icon="messages-square" title="No threads yet" />}
+      <Groups rows={byName} grouping={grouping} />
+      {query && knows("sessions.search") && <Found query={query} agent={agent || null} />}
     </View>
+  );
+}
+
+function Found({ query, agent }: { query: string; agent: string | null }) {
+  const found = useMethod("sessions.search", { query, agent });
+  return (
+    <section class="stack" aria-label="Found in messages">
+      <h2>In messages</h2>
+      <Loaded from={found}>
+        {({ hits, complete }) => (
+          <>
+            {!hits.length && <p class="faint">No message has these words.</p>}
+            <ul class="rows" onKeyDown={moveInList}>
+              {hits.map((hit) => (
+                <li key={`${hit.sessionKey} ${hit.entry}`}>
+                  <div class="row-text">
+                    <button type="button" class="link" data-entry onClick={() => go("chat", hit.sessionKey)}>
+                      <bdi>{nameOfSession(hit.sessionKey)}</bdi>
+                    </button>
+                    <p class="snippet">{marked(hit.snippet, query)}</p>
+                  </div>
+                  <Badge>{hit.role === "user" ? "you" : "agent"}</Badge>
+                  <Time when={hit.at} />
+                </li>
+              ))}
+            </ul>
+            {!complete && <p class="faint">There may be more. More words narrow the search.</p>}
+          </>
+        )}
+      </Loaded>
+    </section>
+  );
+}
+
+function groupOf(row: SessionRow, grouping: string): string {
+  const place = placeOf(row.key);
+  if (grouping === "agent") return agentOf(row.agent)?.name ?? row.agent;
+  if (grouping === "channel") return place.channel || "This gateway";
+  return grouping === "kind" ? (KIND_NAMES[place.kind] ?? "Others") : "";
+}
+
+function Groups({ rows, grouping }: { rows: SessionRow[]; grouping: string }) {
+  const groups = new Map<string, SessionRow[]>();
+  for (const row of rows) {
+    const group = isPinned(row.key) ? "Pinned" : groupOf(row, grouping);
+    groups.set(group, [...(groups.get(group) ?? []), row]);
+  }
+  const ordered = [...groups].sort(([a], [b]) => Number(b === "Pinned") - Number(a === "Pinned"));
+  return (
+    <>
+      {ordered.map(([title, own]) => (
+        <section key={title} class="stack" aria-label={title || "Threads"}>
+          {title && (
+            <h2>
+              {title} <span class="faint">{own.length}</span>
+            </h2>
+          )}
+          <Rows rows={own} />
+        </section>
+      ))}
+    </>
+  );
+}
+
+/** Rows of one job are one row with a count that opens; other rows stand for themselves. */
+function Rows({ rows }: { rows: SessionRow[] }) {
+  const [most, setMost] = useState(FIRST);
+  const families = new Map<string, SessionRow[]>();
+  for (const row of rows) {
+    const place = placeOf(row.key);
+    const family = place.kind === "cron" ? `cron ${row.agent} ${place.detail}` : row.key;
+    families.set(family, [...(families.get(family) ?? []), row]);
+  }
+  const shown = [...families].slice(0, most);
+  return (
+    <>
+      <ul class="rows" onKeyDown={moveInList}>
+        {shown.map(([family, own]) =>
+          own.length === 1 ? (
+            <li key={family}>
+              <Row row={own[0]!} />
+            </li>
+          ) : (
+            <Family key={family} rows={own} />
+          ),
+        )}
+      </ul>
+      {families.size > most && (
+        <button type="button" class="button quiet" onClick={() => setMost(most * 4)}>
+          Show more of {plural(families.size, "thread")}
+        </button>
+      )}
+    </>
+  );
+}
+
+function Family({ rows }: { rows: SessionRow[] }) {
+  const [isOpen, setOpen] = useState(false);
+  const first = rows[0]!;
+  return (
+    <li class="family">
+      <details class="family-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+        <summary>
+          <Icon name="clock" /> <bdi>{sessionName(first)}</bdi> <Badge>{plural(rows.length, "run")}</Badge>{" "}
+          <span class="faint">
+            last <Time when={first.updatedAt} />
+          </span>
+        </summary>
+        {isOpen && (
+          <ul class="plain-list">
+            {rows.map((row) => (
+              <li key={row.key} class="row">
+                <Row row={row} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </details>
+    </li>
+  );
+}
+
+function Row({ row }: { row: SessionRow }): ComponentChildren {
+  return (
+    <>
+      <div class="row-text">
+        <button type="button" class="link" data-entry onClick={() => go("chat", row.key)}>
+          <bdi>{sessionName(row)}</bdi>
+        </button>{" "}
+        {row.running && <Badge tone="accent">answering</Badge>} {isPinned(row.key) && <Badge>pinned</Badge>}
+        <p class="faint">
+          {agentOf(row.agent)?.name ?? row.agent} · {plural(row.messages, "message")} · {short(row.contextTokens)} tokens
+          {row.compactions > 0 && ` · summarised ${row.compactions} times`}
+        </p>
+      </div>
+      <Time when={row.updatedAt} />
+      <Menu label={`Actions of ${sessionName(row)}`} items={() => threadMenu(row)}>
+        <Icon name="ellipsis" />
+      </Menu>
+    </>
   );
 }
