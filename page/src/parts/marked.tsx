@@ -1,8 +1,26 @@
 import type { ComponentChildren } from "preact";
+import { shorten } from "../core/text";
+
+function wordsOf(query: string): string[] {
+  return query.split(/[^\p{L}\p{N}]+/u).filter((word) => word.length > 2);
+}
+
+/** The part of a text around the first word of a query, on one line. */
+export function excerpt(text: string, query: string, most: number): string {
+  const line = text.replace(/\s+/g, " ");
+  const places = wordsOf(query).map((word) => line.toLowerCase().indexOf(word.toLowerCase()));
+  const first = Math.min(...places.filter((place) => place >= 0), line.length);
+  const start = first < most - 40 || first === line.length ? 0 : first - 40;
+  return `${start ? "… " : ""}${shorten(line.slice(start), most)}`;
+}
+
+export function hasWord(text: string, query: string): boolean {
+  return wordsOf(query).some((word) => text.toLowerCase().includes(word.toLowerCase()));
+}
 
 /** A text in which the words of a query are marked. */
 export function marked(text: string, query: string): ComponentChildren[] {
-  const words = query.split(/[^\p{L}\p{N}]+/u).filter((word) => word.length > 1);
+  const words = wordsOf(query);
   if (!words.length) return [text];
   const pattern = new RegExp(`(${words.join("|")})`, "giu");
   return text.split(pattern).map((part, place) => (place % 2 ? <mark>{part}</mark> : part));

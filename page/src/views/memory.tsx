@@ -1,5 +1,5 @@
 // Search in an agent's notes: where each hit is, why it was found, and the note itself.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../core/gateway";
 import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
@@ -8,7 +8,7 @@ import type { MemoryExcerpt, MemoryHit, MemoryStatus } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
 import { Badge, Meter, Time } from "../parts/bits";
 import { SearchField } from "../parts/field";
-import { marked } from "../parts/marked";
+import { excerpt, hasWord, marked } from "../parts/marked";
 import { EmptyState, ErrorCard, Skeleton } from "../parts/states";
 import { Loaded, View } from "../parts/view";
 
@@ -81,7 +81,7 @@ function Hit({ hit, query, agent }: { hit: MemoryHit; query: string; agent: stri
   const open = async () => {
     const start = Math.max(1, hit.startLine - AROUND);
     const note = await call("memory.get", { agent, path: hit.path, start, lines: hit.endLine - start + 1 + AROUND });
-    openPanel(hit.path, () => <Note note={note} hit={hit} />);
+    openPanel(hit.path, () => <Note note={note} hit={hit} query={query} />);
   };
   return (
     <li>
@@ -93,19 +93,22 @@ function Hit({ hit, query, agent }: { hit: MemoryHit; query: string; agent: stri
           <span class="faint">{lines}</span>
           {hit.origin !== "owner" && hit.origin !== "agent" && <Badge tone="warn">{shorten(hit.origin, 40)}</Badge>}
         </p>
-        <p class="snippet">{marked(shorten(hit.snippet, 400), query)}</p>
+        <p class="snippet">{marked(excerpt(hit.snippet, query, 300), query)}</p>
       </div>
       <Meter label="Score" value={hit.score} max={1} />
     </li>
   );
 }
 
-function Note({ note, hit }: { note: MemoryExcerpt; hit: MemoryHit }) {
+/** The note, scrolled to the first line of the hit that has a word of the query. */
+function Note({ note, hit, query }: { note: MemoryExcerpt; hit: MemoryHit; query: string }) {
+  const root = useRef<HTMLPreElement>(null);
   useEffect(() => {
-    document.querySelector(".note-lines .is-hit")?.scrollIntoView({ block: "center" });
+    const lines = [...root.current!.querySelectorAll(".is-hit")];
+    (lines.find((line) => hasWord(line.textContent, query)) ?? lines[0])?.scrollIntoView({ block: "center" });
   }, []);
   return (
-    <pre class="note-lines wrapped" tabindex={0} role="group" aria-label="Note">
+    <pre ref={root} class="note-lines wrapped" tabindex={0} role="group" aria-label="Note">
       {note.text.split("\n").map((line, place) => {
         const number = note.startLine + place;
         const isHit = number >= hit.startLine && number <= hit.endLine;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio.to_thread
 from msgspec import convert
+from msgspec.structs import replace
 
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
@@ -33,9 +34,9 @@ async def tail_log(call: Call, params: wire.TailLog) -> wire.LogLines:
 @registry.implements(wire.DOCTOR)
 async def run_doctor(call: Call, params: wire.RunDoctor) -> wire.DoctorReport:
     from retinue.audit.checks import examine
-    from retinue.audit.facts import Finding, GatewayFacts
+    from retinue.audit.facts import Finding, FixSessions, GatewayFacts
     from retinue.runtime.inspect.doctor import carry_out, collect_home_facts
-    from retinue.storage.process_locks import find_instance
+    from retinue.storage.process_locks import find_instance, read_local_token
 
     home, reloader = call.runtime.home, call.gateway.reloader
 
@@ -46,8 +47,14 @@ async def run_doctor(call: Call, params: wire.RunDoctor) -> wire.DoctorReport:
             answers=True,
             problems=tuple(reloader.problems),
             port=home.config.gateway.port,
+            local_token=read_local_token(home.paths) is not None,
         )
-        return examine(await collect_home_facts(home, facts))
+        found = examine(await collect_home_facts(home, facts))
+        return tuple(replace(each, remedies=tuple(filter(may_apply, each.remedies))) for each in found)
+
+    def may_apply(remedy: object) -> bool:
+        # A turn of this process may be writing the transcript; `retinue doctor --fix` respects the lease of a session.
+        return not isinstance(remedy, FixSessions)
 
     fixed: tuple[str, ...] = ()
     findings = await look()
