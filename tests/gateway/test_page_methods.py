@@ -8,6 +8,12 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
+from retinue.core.keys import SessionKey
+from retinue.core.messages import AssistantMessage, Text, UserMessage
+from retinue.runtime.agents.workspace import open_sessions
+from retinue.runtime.home import load_home
+from retinue.sessions.entries import MessageAdded
+from retinue.sessions.transcript import read_whole
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, raw_socket
@@ -196,3 +202,24 @@ async def test_a_guest_may_do_none_of_this(hall: Hall) -> None:
     async with raw_socket(hall, hall.token(Scope.READ)) as reader:
         for method in ("sessions.fork", "sessions.archive"):
             assert (await reader.call(method))["error"]["code"] == "forbidden", method
+
+
+async def test_the_newest_messages_of_a_long_session_are_the_same_as_of_the_whole_one(
+    hall: Hall, owner: RawSocket
+) -> None:
+    key = SessionKey.parse("agent:main:chat-long")
+    home = load_home(hall.home, environment=hall.environment)
+    text = "x" * 4_000
+    entries = [
+        MessageAdded(message)
+        for number in range(200)
+        for message in (UserMessage((Text(f"q{number} {text}"),)), AssistantMessage((Text(f"a{number} {text}"),)))
+    ]
+    store = open_sessions(home, key.agent)
+    assert store.begin(key, entries)
+    pages = [await owner.result("chat.history", sessionKey=key.text, limit=60, skip=skip) for skip in range(0, 400, 60)]
+    assert {page["total"] for page in pages} == {400}
+    ids = [entry["id"] for page in reversed(pages) for entry in page["entries"]]
+    session = store.peek(key)
+    assert session is not None
+    assert ids == [each.id for each in read_whole(store.path_of(session.id))[1].path]

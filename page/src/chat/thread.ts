@@ -23,6 +23,8 @@ import type { ShownPicture } from "./content";
 import { Outbox } from "./outbox";
 
 const HISTORY = 200;
+/** With more items than this, the conversation is read again when a turn ends, so that the tab does not grow. */
+const MAX_ITEMS = 400;
 const MAX_READ_OUT = 1_000;
 const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The previous conversation was archived, and a new one was started.";
@@ -53,6 +55,8 @@ export class Thread {
   readonly isLoading = signal(true);
   /** Why the conversation could not be read. */
   readonly problem = signal("");
+  /** Whether the person reads older messages, which must then stay. */
+  readonly readsBack = signal(false);
   readonly conversation = new Conversation(
     () => this.identity.value,
     (runs, place) => this.#findAsked(runs, place),
@@ -138,7 +142,8 @@ export class Thread {
       const history = await call("chat.history", { sessionKey, limit: HISTORY, skip });
       if (sessionKey !== this.key.value) return;
       this.#shownEntries += history.entries.length;
-      this.conversation.prepend(history.entries, history.total - this.#shownEntries, history.notes as any);
+      const before = history.entries.length ? history.total - this.#shownEntries : 0;
+      this.conversation.prepend(history.entries, before, history.notes as any);
     });
   }
   #shownEntries = 0;
@@ -307,6 +312,8 @@ export class Thread {
       for (const run of own) await call("agent.confirm", { runId: run });
       if (sent) await this.#nameSession(sent);
       await this.#introduce(sessionKey);
+      const isLong = this.conversation.items.value.length > MAX_ITEMS && !this.readsBack.value;
+      if (isLong && sessionKey === this.key.value && !this.isRunning.value) await this.open(sessionKey);
     });
   }
 

@@ -7,7 +7,6 @@ import { Avatar } from "../parts/bits";
 import { Button } from "../parts/button";
 import { Icon } from "../parts/icon";
 import { ErrorCard, Skeleton } from "../parts/states";
-import { signal } from "@preact/signals";
 import { ApprovalArea } from "./approvals";
 import { Composer, focusComposer, suggested } from "./composer";
 import type { Answer } from "./conversation";
@@ -17,7 +16,6 @@ import { SetupCard, setup } from "./setup";
 import { thread } from "./thread";
 
 const NEAR_END = 120;
-const isAway = signal(false);
 
 export function ChatView() {
   const isSetup = Boolean(setup.value?.next && setup.value.offered);
@@ -92,7 +90,7 @@ function Log() {
     follows.current = true;
     const element = root.current;
     if (element) element.scrollTop = element.scrollHeight;
-    isAway.value = false;
+    thread.readsBack.value = false;
   };
   useLayoutEffect(toEnd, [key, thread.isLoading.value]);
   const last = shown.at(-1);
@@ -109,9 +107,10 @@ function Log() {
     return () => watch.disconnect();
   }, []);
   const scrolled = () => {
-    const { scrollHeight, scrollTop, clientHeight } = root.current!;
+    if (!root.current) return; // the event of a view that was left meanwhile
+    const { scrollHeight, scrollTop, clientHeight } = root.current;
     follows.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
-    isAway.value = !follows.current;
+    thread.readsBack.value = !follows.current;
   };
   const showEarlier = async () => {
     const element = root.current!;
@@ -153,7 +152,7 @@ function Log() {
           {isRunning && !thread.conversation.running.value && <span class="working" aria-hidden="true" />}
         </div>
       </section>
-      {isAway.value && (
+      {thread.readsBack.value && (
         <button type="button" class="to-end" aria-label="Scroll to the newest message" onClick={toEnd}>
           <Icon name="arrow-down" />
         </button>

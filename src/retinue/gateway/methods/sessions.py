@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ from retinue.sessions.entries import (
 )
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.codec import format_time
+from retinue.sessions.jsonl.lines import open_regular
 from retinue.sessions.search import search_transcripts
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import read_whole
+from retinue.sessions.transcript import read_tail, read_whole
 from retinue.sessions.tree import fork_entries
 from retinue.wire import sessions as wire
 from retinue.wire.frames import Done, SessionsChanged
@@ -43,6 +45,8 @@ from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
 
 registry = MethodRegistry()
 
+TAIL_BYTES = 1_000_000
+"""How much of a long transcript is read for its newest messages."""
 FORK_PREFIX = "chat-"
 """The page names sessions that it starts like this, too."""
 _VERDICTS = {"allow-once": "Allowed once", "allow-always": "Always allowed"}
@@ -112,6 +116,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
             skip=params.skip,
+            messages=session.messages,
         )
         found = await anyio.to_thread.run_sync(read_messages, path, options)
     return wire.History(
@@ -266,6 +271,8 @@ class HistoryOptions(Struct, frozen=True):
     heartbeats: bool = False
     raw: bool = False
     skip: int = 0
+    messages: int = 0
+    """How many messages the session has, if that is known."""
 
 
 class HistoryPage(Struct, frozen=True):
@@ -278,11 +285,11 @@ class HistoryPage(Struct, frozen=True):
 
 def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
     """Read the newest messages of a transcript."""
-    _, tree = read_whole(path)
+    entries, unread = _read_entries(path, options)
     messages: list[TranscriptEntry] = []
     notes: dict[str, list[dict[str, str]]] = {}
     first: list[dict[str, str]] = []
-    for entry in tree.path:
+    for entry in entries:
         match entry.body:
             case MessageAdded():
                 messages.append(entry)
@@ -299,7 +306,23 @@ def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
             line["delivery"] = directives
         if entry.id in notes:
             line["notes"] = notes[entry.id]
-    return HistoryPage(lines, first if len(newest) == end else [], len(messages))
+    is_whole = len(newest) == end and not unread
+    return HistoryPage(
+        lines, first if is_whole else [], max(options.messages, len(messages)) if unread else len(messages)
+    )
+
+
+def _read_entries(path: Path, options: HistoryOptions) -> tuple[Sequence[TranscriptEntry], bool]:
+    """Read the entries that a page needs, and whether older ones were not read.
+
+    The end of a long transcript is enough for its newest messages; reading all of it takes seconds.
+    """
+    with open_regular(path) as descriptor:
+        if os.fstat(descriptor).st_size > TAIL_BYTES:
+            found = read_tail(descriptor, TAIL_BYTES).tree.path
+            if sum(isinstance(entry.body, MessageAdded) for entry in found) > options.skip + options.limit:
+                return found, True
+    return read_whole(path)[1].path, False
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:
