@@ -1,8 +1,9 @@
 """Whether a gateway that runs for long grows: its memory, and the CPU time of a turn, at the end against the beginning.
 
-An hour with `--full`, a minute otherwise. A few clients take turns in sessions that stay, as people do. What else the
-machine does in that hour changes the CPU time of the same work, so the time of a turn is also given in yardsticks: the
-CPU time of a fixed piece of work that this process does between the turns.
+An hour with `--full`, a minute otherwise. Sessions take turns, and each starts over after some turns: a longer history
+makes a turn dearer, so the histories must be as long at the end as at the beginning. What else the machine does in that
+hour changes the CPU time of the same work, so the time of a turn is also given in yardsticks: the CPU time of a fixed
+piece of work that this process does between the turns.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from bench.measure import RETINUE, Sheet, cpu_seconds, yardstick_cpu
 from bench.startup import Bench, call_method, make_home, open_socket, serve_gateway
 
 SECONDS, SHORT_SECONDS = 3_600, 60
-SESSIONS, WINDOWS = 50, 20
-COLD_TURNS = 200
+SESSIONS, TURNS_PER_SESSION, WINDOWS = 50, 20, 20
+COLD_TURNS = SESSIONS * TURNS_PER_SESSION
 PAUSE_SECONDS, TURNS_PER_YARDSTICK = 0.03, 20
 GOAL = 1.05
 
@@ -58,10 +59,11 @@ def _work(address: str, token: str, gateway: int, seconds: float) -> list[Window
 
         def take_turn() -> None:
             nonlocal turns
-            key = f"turn-{turns}"
-            accepted = call_method(
-                link, "agent", message=key, sessionKey=f"session-{turns % SESSIONS}", idempotencyKey=key
-            )
+            key, session = f"turn-{turns}", f"session-{turns % SESSIONS}"
+            # Each session starts over at another time.
+            if (turns // SESSIONS + turns % SESSIONS) % TURNS_PER_SESSION == 0:
+                call_method(link, "sessions.reset", sessionKey=session)
+            accepted = call_method(link, "agent", message=key, sessionKey=session, idempotencyKey=key)
             call_method(link, "agent.wait", runId=accepted["runId"])
             turns += 1
 
@@ -89,7 +91,8 @@ def _report(sheet: Sheet, windows: Sequence[Window]) -> None:
         ("CPU of a turn", "ms", [window.milliseconds for window in windows]),
         ("CPU of a turn in yardsticks", "", [window.milliseconds / window.yardstick for window in windows]),
     )
-    sheet.row("endurance", windows[-1].turns, "turns", f"in {SESSIONS} sessions")
+    note = f"in {SESSIONS} sessions that start over after {TURNS_PER_SESSION} turns"
+    sheet.row("endurance", windows[-1].turns, "turns", note)
     for name, unit, values in series:
         first, last = median(values[quarter : 2 * quarter]), median(values[-quarter:])
         slope = linear_regression(counts, values[quarter:]).slope

@@ -19,6 +19,7 @@ from retinue.core.errors import SessionError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
+from retinue.sessions import store as store_module
 from retinue.sessions.entries import (
     FLUSHED,
     Body,
@@ -157,6 +158,36 @@ def test_a_warm_session_is_not_read_again(store: SessionStore) -> None:
         store.open(MAIN).append(user(f"message {number}"))
         store.find(MAIN)
     assert store.open(MAIN).bytes_read == 0
+
+
+def test_sessions_that_take_turns_are_not_read_again(store: SessionStore) -> None:
+    keys = [SessionKey.parse(f"agent:main:s{number}") for number in range(100)]
+    before = [store.open(key) for key in keys]
+    assert [store.open(key) for key in keys] == before
+
+
+def test_few_transcripts_stay_open_if_they_are_long(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_MAX_OPEN_ENTRIES", 40)
+    keys = [SessionKey.parse(f"agent:main:s{number}") for number in range(40)]
+    before = []
+    for key in keys:
+        before.append(store.open(key))
+        before[-1].append(user("hello"))
+        before[-1].append(user("again"))
+    assert store.open(keys[-1]) is before[-1]
+    assert store.open(keys[0]) is not before[0]
+
+
+def test_what_a_compaction_summarised_does_not_stay_in_memory(store: SessionStore) -> None:
+    transcript = store.open(MAIN)
+    for number in range(400):
+        last = transcript.append(user(f"{number} " + "x" * 1_000))
+    assert len(transcript.tree) == 400
+    transcript.append(Compacted("Many numbers.", last.id, 100_000))
+    assert len(transcript.tree) < 200
+    transcript.append(user("next"))
+    assert texts(transcript)[0].startswith("399 ")
+    assert texts(transcript)[1:] == ["next"]
 
 
 def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStore) -> None:

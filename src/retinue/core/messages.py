@@ -17,8 +17,8 @@ from retinue.core.labels import Label, mix
 T = TypeVar("T")
 _ITSELF, _UNKNOWN = object(), object()
 
-MAX_HISTORIES = 64
-"""How many histories are kept alive for each function of messages; a turn reads the history of one session."""
+MAX_HISTORIES, MAX_KEPT_MESSAGES = 256, 50_000
+"""How many histories, and messages in them, are kept for each function; a turn reads the history of one session."""
 
 INVALID_ARGUMENTS = "__invalid__"
 """The key for the arguments of a tool call that are not a JSON object."""
@@ -210,6 +210,7 @@ class MessageFunction(Generic[T]):
         MessageFunction._count += 1
         self._histories: OrderedDict[int, _History] = OrderedDict()
         """The histories that were read last, by the identity of their second message: the first may be made anew."""
+        self._kept = 0
         self.__doc__ = compute.__doc__
 
     def __call__(self, message: Message) -> T:
@@ -237,6 +238,7 @@ class MessageFunction(Generic[T]):
     def _history_of(self, messages: Sequence[Message]) -> _History:
         """Return the results for a history that begins with these messages."""
         known = self._histories.pop(id(messages[1]), _NO_HISTORY)
+        self._kept -= len(known.messages)
         shared = min(len(messages), len(known.messages))
         if known.messages[:shared] != tuple(messages[:shared]):  # identical messages are not compared further
             known = _NO_HISTORY
@@ -245,8 +247,10 @@ class MessageFunction(Generic[T]):
             unchanged = known.unchanged + sum(map(is_, new, repeat(_ITSELF)))
             known = _History(tuple(messages), known.results + new, unchanged)
         self._histories[id(known.messages[1])] = known
-        while len(self._histories) > MAX_HISTORIES:
-            self._histories.popitem(last=False)
+        self._kept += len(known.messages)
+        while len(self._histories) > MAX_HISTORIES or (self._kept > MAX_KEPT_MESSAGES and len(self._histories) > 1):
+            _, oldest = self._histories.popitem(last=False)
+            self._kept -= len(oldest.messages)
         return known
 
     def _stored(self, message: Message) -> object:

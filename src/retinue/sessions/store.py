@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 10.0
 
-_OPEN_AT_ONCE = 32
+_MIN_OPEN, _MAX_OPEN = 32, 256
+"""How many transcripts stay open: reading one again at each turn costs more than the turn if it is long."""
+_MAX_OPEN_ENTRIES = 50_000
+"""More than `_MIN_OPEN` transcripts stay open only if they have at most so many entries together."""
 _MAX_AHEAD = 1_000
 
 _IndexStamp = tuple[Stamp, Stamp]
@@ -312,9 +315,16 @@ class SessionStore:
         transcript.on_append = partial(self._count_in, session.key, session.id)
         self._transcripts[session.id] = transcript
         self._transcripts.move_to_end(session.id)
-        while len(self._transcripts) > _OPEN_AT_ONCE:
-            self._transcripts.popitem(last=False)
+        if len(self._transcripts) > _MIN_OPEN:
+            self._close_oldest()
         return transcript
+
+    def _close_oldest(self) -> None:
+        """Forget the transcripts that were used least recently, if there are too many or they are too long."""
+        entries = sum(len(transcript.tree) for transcript in self._transcripts.values())
+        while len(self._transcripts) > (_MAX_OPEN if entries <= _MAX_OPEN_ENTRIES else _MIN_OPEN):
+            _, oldest = self._transcripts.popitem(last=False)
+            entries -= len(oldest.tree)
 
     @contextmanager
     def _changing(self, *, saving: bool = True) -> Iterator[_Change]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from retinue.core.clock import Clock, IdFactory, random_id
 from retinue.core.errors import SessionError
 from retinue.core.messages import Message
-from retinue.sessions.entries import Body, EntryId, Header, TranscriptEntry
+from retinue.sessions.entries import Body, Compacted, EntryId, Header, TranscriptEntry
 from retinue.sessions.jsonl.codec import UnreadableLine, decode_line, encode_line
 from retinue.sessions.jsonl.lines import (
     BLOCK,
@@ -116,6 +116,10 @@ class Transcript:
         self.tree.add(entry)
         if self.on_append is not None:
             self.on_append(entry, start, self._place.end)
+        if isinstance(body, Compacted):
+            # What was summarised would otherwise stay in memory as long as the session is used.
+            with self._still_there(), open_regular(self.path) as descriptor:
+                self._load(descriptor, self._limit)
         return entry
 
     def graft(self, entries: Iterable[TranscriptEntry], parent: EntryId) -> None:

@@ -51,6 +51,9 @@ class TranscriptTree:
         self._compaction: TranscriptEntry | None = None
         self._reaches_start = whole
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def __contains__(self, entry: EntryId) -> bool:
         return entry in self._entries
 
