@@ -71,10 +71,11 @@ async def _send_all(place: Path, cases: int, chance: random.Random) -> Crowd:
 
 async def _send_one(hall: Hall, crowd: Crowd, limiter: anyio.CapacityLimiter, number: int) -> None:
     address = hall.url.replace("http", "ws", 1) + "/ws"
-    async with connect(address, proxy=None, compression=None, ping_interval=None, max_size=None) as link:
-        async with limiter:
-            await _call(crowd, link, "connect", client={"name": "bench"}, auth={"token": hall.local_token})
-            await _call(crowd, link, "sessions.subscribe", sessionKey=SESSION)
+    async with limiter:  # The gateway lets only some connections wait for their authentication.
+        link = await connect(address, proxy=None, compression=None, ping_interval=None, max_size=None)
+        await _call(crowd, link, "connect", client={"name": "bench"}, auth={"token": hall.local_token})
+    async with link:
+        await _call(crowd, link, "sessions.subscribe", sessionKey=SESSION)
         await crowd.wait_for_others()
         word = f"word{number}"
         began = time.monotonic()
