@@ -26,6 +26,8 @@ MAX_HURRIED_SECONDS = 15.0
 """The same, after a second request."""
 RESERVED_BYTES = 32 * 1024 * 1024
 RESERVED_DESCRIPTORS = 16
+RESERVED_STACK_LEVELS = 128
+"""A level takes about 4 KB."""
 UNFINISHED = 70
 """The exit code of a process whose shutdown did not finish in time."""
 
@@ -37,7 +39,7 @@ class ShutdownGuard:
 
     A shutdown must work when the process has no memory or descriptors left. The guard therefore reserves some of both
     at the start and releases them for the shutdown; its thread, which ends the process if the shutdown takes too long,
-    runs from the start as well.
+    runs from the start as well. The stack of the main thread grows at the start, too.
     """
 
     def __init__(self, seconds: float = MAX_SHUTDOWN_SECONDS, hurried_seconds: float = MAX_HURRIED_SECONDS) -> None:
@@ -51,6 +53,7 @@ class ShutdownGuard:
         )
         self._thread = threading.Thread(target=self._watch, name="shutdown-guard", daemon=True)
         self._thread.start()
+        _grow_stack(RESERVED_STACK_LEVELS)
 
     def begin(self, *, hurry: bool = False) -> None:
         """Release the reserves and start the time limit; may be called in a signal handler and more than once."""
@@ -98,6 +101,15 @@ class ShutdownGuard:
         for handler in logging.getLogger().handlers:
             if handler.name == LOG and isinstance(handler, logging.FileHandler) and handler.stream is not None:
                 os.write(handler.stream.fileno(), f"{handler.format(record)}\n".encode())
+
+
+def _grow_stack(levels: int) -> None:
+    """Let the stack of this thread grow: it stays so, and without memory a process whose stack must grow is killed.
+
+    Sorting has its working memory on the stack.
+    """
+    if levels:
+        [0].sort(key=lambda _: _grow_stack(levels - 1))
 
 
 class ShutdownRequest:
