@@ -103,13 +103,12 @@ class ShutdownGuard:
                 os.write(handler.stream.fileno(), f"{handler.format(record)}\n".encode())
 
 
-def _grow_stack(levels: int) -> None:
+def _grow_stack(levels: int) -> int:
     """Let the stack of this thread grow: it stays so, and without memory a process whose stack must grow is killed.
 
     Sorting has its working memory on the stack.
     """
-    if levels:
-        [0].sort(key=lambda _: _grow_stack(levels - 1))
+    return levels and len(sorted([0], key=lambda _: _grow_stack(levels - 1)))
 
 
 class ShutdownRequest:
