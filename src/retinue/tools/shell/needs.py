@@ -121,8 +121,16 @@ _INSTALLERS: dict[str, frozenset[str]] = {
 }
 _SYSTEM_INSTALLERS = flags("apt apt-get aptitude dnf yum apk pacman zypper brew port emerge dpkg rpm")
 _SYSTEM_CHANGES = flags(
-    "install remove purge update upgrade dist-upgrade full-upgrade autoremove add del -S -Syu -Sy -R -i -U"
+    "install remove purge update upgrade dist-upgrade full-upgrade autoremove add del -S -Syu -Sy -R -U"
 )
+_PACKAGE_CHANGES = flags("-i -r -P -a -U -F -e --install --remove --purge --configure --unpack --upgrade --erase")
+"""Options with which dpkg and rpm change the system; the others read."""
+_LOCAL_USES: dict[str, frozenset[str]] = {
+    "terraform": flags("fmt validate output show"),
+    "mount": flags("-l"),
+    "swapon": flags("-s --show --summary"),
+}
+"""First words after a program with which it needs nothing that it needs otherwise."""
 _SSH_VALUES = flags("-b -B -c -D -e -E -F -i -I -J -l -L -m -o -O -p -P -Q -R -S -w -W -X")
 _VALUE_OPTIONS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("ssh", "autossh", "sftp"), _SSH_VALUES - flags("-X")),
@@ -190,6 +198,11 @@ def _only_informs(argv: Argv) -> bool:
     return len(argv) == 3 and argv[2] == "--help" and program_name(argv) not in _REMOTE | _ADMIN | _LOADERS
 
 
+def _works_here(name: str, words: Argv) -> bool:
+    """Return whether a program that usually needs more only reads or changes what is in the sandbox."""
+    return words[0] in _LOCAL_USES.get(name, ()) if words else name == "mount"
+
+
 def _inside_wrappers(argv: Argv) -> Argv:
     """Skip words before a command that `innermost` does not understand, such as `xargs -n 1`."""
     if argv and program_name(argv) in ("xargs", "time", "command", "exec", "nohup", "env", "watch"):
@@ -207,6 +220,8 @@ def _needs_of(argv: Argv, text: str) -> Iterator[Need]:
         device = _DEVICE.fullmatch(word)
         if device is not None:
             yield Need(NeedKind.DEVICE, device.group(1))
+    if _works_here(name, words):
+        return
     if name in _ADMIN:
         yield UNSANDBOXED
     elif name in _SERVICES:
@@ -219,10 +234,14 @@ def _needs_of(argv: Argv, text: str) -> Iterator[Need]:
         yield from _hosts_of_copy(operands)
     elif name == "git":
         yield from _needs_of_git(operands, text)
-    elif name in _SYSTEM_INSTALLERS and not _SYSTEM_CHANGES.isdisjoint(words):
+    elif name in _SYSTEM_INSTALLERS and not _system_changes(name).isdisjoint(words):
         yield from (Need(NeedKind.NETWORK, ANY_HOST), UNSANDBOXED)
     else:
         yield from _needs_of_installer(name, words, operands)
+
+
+def _system_changes(name: str) -> frozenset[str]:
+    return _PACKAGE_CHANGES if name in ("dpkg", "rpm") else _SYSTEM_CHANGES
 
 
 def _operands_of(name: str, words: Argv) -> list[str]:
@@ -237,17 +256,18 @@ def _needs_of_installer(name: str, words: Argv, operands: list[str]) -> Iterator
         name, operands = "pip", list(words[2:])
     name = "pip" if re.fullmatch(r"pip[0-9.]+", name) else name
     verbs = _INSTALLERS.get(name)
-    if verbs is None or not operands or operands[0] not in verbs or _installs_locally(operands[1:], words):
+    if verbs is None or not operands or operands[0] not in verbs or _installs_locally(name, operands[1:], words):
         bare = name in ("yarn", "bundle") and not words
         if not bare:
             return
     yield Need(NeedKind.NETWORK, ANY_HOST)
 
 
-def _installs_locally(operands: list[str], words: Argv) -> bool:
+def _installs_locally(program: str, operands: list[str], words: Argv) -> bool:
     if "--no-index" in words or "--offline" in words:
         return True
-    return "--no-deps" in words and bool(operands) and all(name.startswith((".", "/")) for name in operands)
+    is_alone = program == "go" or "--no-deps" in words  # what a Go module needs is loaded by `go mod download`
+    return is_alone and bool(operands) and all(name.startswith((".", "/")) for name in operands)
 
 
 def _hosts_of_loader(name: str, words: Argv, operands: list[str]) -> Iterator[Need]:
@@ -255,6 +275,8 @@ def _hosts_of_loader(name: str, words: Argv, operands: list[str]) -> Iterator[Ne
         yield Need(NeedKind.NETWORK, ANY_HOST)  # the addresses are in a file
         return
     found = [url for word in words for url in _URL.findall(word)]
+    if operands and all(word.startswith("file:") for word in operands):
+        return
     # without a scheme curl and wget read a word as an address: `curl example.org/x`
     bare = [
         word
@@ -329,6 +351,6 @@ def find_paths(commands: Iterable[Argv]) -> Iterator[str]:
     for argv in commands:
         for word in argv:
             for text in (word, word.partition("=")[2]) if "=" in word else (word,):
-                path = _REDIRECTED.sub("", text)
+                path = _REDIRECTED.sub("", text).removeprefix("@").removeprefix("file://")
                 if path.startswith(("/", "~/", "$HOME/", "${HOME}/")) and not re.search(r"[*?\[\s]", path):
                     yield path
