@@ -183,7 +183,7 @@ def _plant(arena: Arena) -> None:
 def _listen(arena: Arena, stack: ExitStack) -> dict[str, Any]:
     """Listeners that answer everybody who reaches them."""
     tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    path, abstract = str(arena.base / "host.sock"), f"\0retinue-arena-{os.getpid()}-{arena.uid}"
+    path, abstract = str(arena.base / "host.sock"), f"\0{arena.base.name}"
     unix = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
     for listener, address in zip(unix, (path, abstract), strict=True):
         listener.bind(address)

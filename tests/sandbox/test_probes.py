@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from retinue.sandbox import landlock
 from retinue.sandbox.confinement import VisiblePart
+from retinue.sandbox.process_restrictions import landlock_version
 from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.storage.files.file_info import FolderIdentity
 from tests.sandbox.arena import NOBODY, SYSTEM_PYTHON, Arena, open_arena
@@ -53,9 +55,20 @@ def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
         yield opened
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
-def enclosure(arena: Arena, request: pytest.FixtureRequest) -> BackedSandbox:
-    return arena.enter(backend=request.param)
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock", "landlock-1"])
+def enclosure(arena: Arena, request: pytest.FixtureRequest) -> Iterator[BackedSandbox]:
+    backend, _, version = request.param.partition("-")
+    with pytest.MonkeyPatch.context() as patch:
+        if version:
+            only_version(patch, int(version))
+        yield arena.enter(backend=backend)
+
+
+def only_version(patch: pytest.MonkeyPatch, version: int) -> None:
+    """Let landlock have the abilities of an older kernel; newer kernels still offer them."""
+    if landlock_version() < version:
+        pytest.skip(f"the kernel has no landlock {version}")
+    patch.setattr(landlock, "landlock_version", lambda: version)
 
 
 def test_there_are_at_least_a_hundred_attempts() -> None:
@@ -84,6 +97,36 @@ def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: BackedSandbox)
     assert (found.st_mode & 0o777, found.st_uid) == (0o644, arena.uid)
     assert found.st_mtime > 1000
     assert not (arena.home / "made").exists()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_no_version_of_landlock_lets_a_program_truncate_what_it_may_only_read(
+    arena: Arena, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_version(monkeypatch, version)
+    notes = arena.workspace / "notes.txt"
+    kept = notes.read_text()
+    for access in ("ro", "rw"):
+        ran = arena.run(
+            arena.enter(backend="landlock", workspaceAccess=access), SYSTEM_PYTHON, "-c", TRUNCATE, str(notes)
+        )
+        truncated = ran.stdout.split()
+        assert (truncated == []) is (access == "ro"), ran.stdout
+        assert bool(notes.read_text()) is (access == "ro")
+    notes.write_text(kept)
+
+
+TRUNCATE = """
+import os, sys
+ways = {"truncate": lambda path: os.truncate(path, 0)}
+ways |= {f"flags{flags}": lambda path, flags=flags: os.open(path, flags | os.O_TRUNC) for flags in range(4)}
+for name, way in ways.items():
+    try:
+        way(sys.argv[1])
+    except PermissionError:
+        continue
+    print(name)
+"""
 
 
 def test_no_process_is_left_of_a_flood(arena: Arena, enclosure: BackedSandbox) -> None:

@@ -292,7 +292,8 @@ class LaunchPlan(Struct, frozen=True):
 
     `options` precede the program's own arguments. `feeds` are files in memory that the program reads by descriptor
     number. `port` is where the proxy listens inside; None disables the network. `part` must still be the same folder,
-    or the program is not started. `guarded` are paths of the working folder that are restored when the command ends.
+    or the program is not started. `landlock` is the version of it that `rules` are for. `guarded` are paths of the
+    working folder that are restored when the command ends.
     """
 
     kind: BackendKind
@@ -302,6 +303,7 @@ class LaunchPlan(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: ResourceLimits | None = None
     rules: tuple[tuple[str, bool], ...] = ()
+    landlock: int = 0
     port: int | None = None
     stamp: str = ""
     part: VisiblePart | None = None
@@ -318,6 +320,7 @@ class LaunchPlan(Struct, frozen=True):
             if self.limits is None
             else [self.limits.memory, self.limits.processes, self.limits.file_size, self.limits.open_files],
             "rules": self.rules,
+            "landlock": self.landlock,
             "port": self.port,
             "stamp": self.stamp,
             "guarded": self.guarded,

@@ -26,8 +26,8 @@ from retinue.sandbox.confinement import (
     SandboxLevel,
 )
 from retinue.sandbox.guarded_files import find_guarded
-from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
-from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
+from retinue.sandbox.process_restrictions import SCOPES_VERSION, TRUNCATION_VERSION, landlock_version
+from retinue.sandbox.seccomp import NO_SIGNALS, NO_TRUNCATION, ON_THE_HOST, build_filter, this_machine
 
 _ETC = (*ETC_FOLDERS, *ETC_FILES, "passwd", "group", "nsswitch.conf", "hosts")
 _KERNEL_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
@@ -51,11 +51,10 @@ class Landlock(Struct, frozen=True, dict=True):
             return BackendProblem("landlock exists on Linux only", "Use the backend docker or podman.")
         if this_machine() is None:
             return NO_FILTER
-        if self.version < NEEDED_VERSION:
-            has = f"only version {self.version} of it" if self.version else "none"
+        if not self.version:
             return BackendProblem(
-                f"landlock {NEEDED_VERSION} is needed (Linux 6.2), and the kernel has {has}",
-                "Use Linux 6.2 or newer with `landlock` in the list of /sys/kernel/security/lsm; "
+                "the kernel has no landlock",
+                "Use Linux 5.13 or newer with `landlock` in the list of /sys/kernel/security/lsm; "
                 "the kernel parameter `lsm=landlock,…` enables it.",
             )
         if confinement.network is Network.PROXY:
@@ -79,6 +78,8 @@ class Landlock(Struct, frozen=True, dict=True):
         machine = this_machine()
         assert machine is not None
         calls = ON_THE_HOST if self.version >= SCOPES_VERSION else (*ON_THE_HOST, *NO_SIGNALS)
+        if self.version < TRUNCATION_VERSION:
+            calls = (*NO_TRUNCATION, *calls)  # of several rules for a call the first one decides
         # git fails if a configuration file is not readable, but not if it is disabled
         fixed = {"HOME": str(confinement.user_home), "TMPDIR": str(confinement.temporary), "GIT_CONFIG_NOSYSTEM": "1"}
         return LaunchPlan(
@@ -87,6 +88,7 @@ class Landlock(Struct, frozen=True, dict=True):
             environment={**entry.environment, **fixed},
             limits=confinement.limits,
             rules=tuple(_rules(confinement)),
+            landlock=self.version,
             stamp=str(confinement.own / "sandbox.json"),
             part=confinement.part,
             guarded=_guard(confinement),

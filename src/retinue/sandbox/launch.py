@@ -150,7 +150,9 @@ class Launcher:
             return pid
         try:
             _act(actions)
-            restrict_process(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
+            restrict_process(
+                self._plan["rules"], self._limits(), self._feeds[0], self._plan["landlock"], self._plan["part"]
+            )
             if os.getppid() != parent:
                 raise OSError("the supervisor ended")
             os.execve(argv[0], argv, self._plan["environment"])  # noqa: S606

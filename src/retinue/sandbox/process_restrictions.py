@@ -27,8 +27,8 @@ _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _BIND_AND_CONNECT_TCP = 3
 _SCOPE_SOCKETS_AND_SIGNALS = 3
 
-NEEDED_VERSION = 3
-"""The first version that controls truncation of files."""
+TRUNCATION_VERSION = 3
+"""The first version that controls truncation of files; with earlier ones the system call filter does it."""
 SCOPES_VERSION = 6
 """The first version that restricts signals."""
 _TCP_VERSION = 4
@@ -80,11 +80,13 @@ def restrict_process(
     rules: Iterable[tuple[str, bool]],
     limits: tuple[int, int, int, int],
     filter_bytes: bytes,
+    version: int,
     part: tuple[str, int, int] | None = None,
 ) -> None:
     """Restrict this process to the paths in `rules`, each readable, some writable; this cannot be undone.
 
-    `part` is a path among them, with the device and inode that it must have.
+    `version` is that of landlock for which the filter was made: what it does not control, the filter refuses. `part` is
+    a path among the rules, with the device and inode that it must have.
     """
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
@@ -92,7 +94,7 @@ def restrict_process(
     set_limits((memory, processes + count_own_processes(), others[0], others[1]))
     _drop_capabilities()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _restrict_files(rules, part)
+    _restrict_files(rules, version, part)
     _load_filter(filter_bytes)
 
 
@@ -115,11 +117,10 @@ def _drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "capabilities could not be dropped")
 
 
-def _restrict_files(rules: Iterable[tuple[str, bool]], part: tuple[str, int, int] | None) -> None:
+def _restrict_files(rules: Iterable[tuple[str, bool]], version: int, part: tuple[str, int, int] | None) -> None:
     assert _libc is not None
-    version = landlock_version()
-    if version < NEEDED_VERSION:
-        raise OSError(f"landlock {NEEDED_VERSION} is needed, and the kernel has {version}")
+    if version < 1:
+        raise OSError("the kernel has no landlock")
     everything = (1 << _FILE_RIGHTS.get(version, 16)) - 1
     attributes = struct.pack("=Q", everything)
     if version >= _TCP_VERSION:

@@ -152,6 +152,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "syslog": (103, 116),
     "tgkill": (234, 131),
     "tkill": (200, 130),
+    "truncate": (76, 45),
     "umount2": (166, 39),
     "unshare": (272, 97),
     "uselib": (134, None),
@@ -164,7 +165,7 @@ NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
 }
 
 
-_LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_LOAD, _EQUAL, _GREATER, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 
@@ -182,6 +183,10 @@ _RUNS_AS_OWNER = 0o6000
 """The set-user-id and set-group-id bits of a mode."""
 _CREATES = 0o100 | 0o20000000
 """The flags of open that create a file: O_CREAT and the bit of O_TMPFILE."""
+
+
+_TRUNCATES, _ACCESS = 0o1000, 0o3
+"""The flag O_TRUNC, and the bits that say whether open reads or writes."""
 
 
 class Refuse(Struct, frozen=True):
@@ -224,12 +229,16 @@ class OnlyNull(Struct, frozen=True):
 
 
 class RefuseNewMode(Struct, frozen=True):
-    """The call fails if its flags create a file and its mode has one of these bits."""
+    """The call fails if its flags create a file and its mode has one of these bits.
+
+    With `only_written` it also fails if it truncates a file that is not opened for writing, which Linux allows.
+    """
 
     call: str
     flags: int
     mode: int
     mask: int
+    only_written: bool = False
 
 
 Rule = Refuse | RefuseFlags | RefuseValues | RefuseNewMode | OnlyValues | OnlyNull
@@ -298,6 +307,13 @@ ON_THE_HOST: tuple[Rule, ...] = (
 )
 """For a program that shares the host's namespaces."""
 
+NO_TRUNCATION: tuple[Rule, ...] = (
+    Refuse("truncate", errno.EACCES),
+    RefuseNewMode("open", 1, 2, _RUNS_AS_OWNER, only_written=True),
+    RefuseNewMode("openat", 2, 3, _RUNS_AS_OWNER, only_written=True),
+)
+"""For a landlock that does not control truncation: files can be truncated only if they are open for writing."""
+
 NO_SIGNALS: tuple[Rule, ...] = _refuse(
     "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal pidfd_open"
 )
@@ -337,8 +353,9 @@ def _compile_rule(rule: Rule) -> list[bytes]:
             return [_fail(error)]
         case RefuseFlags(_, argument, mask):
             return [_load_argument(argument), _step(_ANY_BIT, mask, no=1), _fail(errno.EPERM), _step(_RETURN, _ALLOW)]
-        case RefuseNewMode(_, flags, mode, mask):
+        case RefuseNewMode(_, flags, mode, mask, only_written):
             return [
+                *(_refuse_truncation(flags) if only_written else ()),
                 _load_argument(flags),
                 _step(_ANY_BIT, _CREATES, no=3),
                 _load_argument(mode),
@@ -361,6 +378,18 @@ def _compile_rule(rule: Rule) -> list[bytes]:
             ]
         case unknown:
             assert_never(unknown)
+
+
+def _refuse_truncation(flags: int) -> list[bytes]:
+    """Return instructions that refuse to truncate a file unless it is opened for writing."""
+    reads, neither = _TRUNCATES, _TRUNCATES | _ACCESS
+    return [
+        _load_argument(flags),
+        _step(_AND, _TRUNCATES | _ACCESS),
+        _step(_EQUAL, reads, yes=1),
+        _step(_EQUAL, neither, no=1),
+        _fail(errno.EACCES),
+    ]
 
 
 def _compare(argument: int, values: tuple[int, ...]) -> list[bytes]:
