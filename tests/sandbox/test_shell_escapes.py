@@ -24,7 +24,12 @@ ESCAPES = (
     *("man -P '{hit}' ls", "find . -maxdepth 0 -exec {hit} ';'", "awk 'BEGIN {{system(\"{hit}\")}}'"),
     *("gawk 'BEGIN {{system(\"{hit}\")}}'", "mawk 'BEGIN {{system(\"{hit}\")}}'", "nawk 'BEGIN {{system(\"{hit}\")}}'"),
     *("tar cf /dev/null x --checkpoint=1 --checkpoint-action=exec='{hit}'", "tar xf x.tar -I '{hit}'"),
-    *("git -c core.pager='{hit}' -p log", "git -c alias.x='!{hit}' x", "git grep -O'{hit}' x", "git help -m x"),
+    *(
+        "git -c core.pager='{hit}' -p log",
+        "git -c alias.x='!{hit}' x",
+        "git grep -O'{hit}' x",
+        "git -c man.viewer=x -c man.x.cmd='{hit}' help -m log",
+    ),
     *("python3 -c 'import os; os.system(\"{hit}\")'", "perl -e 'system(\"{hit}\")'", "ruby -e 'system(\"{hit}\")'"),
     *("php -r 'system(\"{hit}\");'", "lua -e 'os.execute(\"{hit}\")'", "tclsh x.tcl", "expect -c 'exec {hit}'"),
     *('node -e \'require("child_process").execSync("{hit}")\'', "ssh -o ProxyCommand='{hit}' x", "scp -S '{hit}' x y:"),
@@ -47,9 +52,9 @@ ESCAPES = (
         "gdb -ex '!{hit}'",
     ),
     *(
-        "nmap --script=x",
-        "ftp x",
-        "telnet x",
+        "nmap --script={folder}/x.nse localhost",
+        "ftp -n <<< '!{hit}'",
+        "telnet <<< '! {hit}'",
         "sed '1e {hit}' x",
         "sort --compress-program={tool} -S 1b x",
         "busybox sh -c '{hit}'",
@@ -67,26 +72,25 @@ ESCAPES = (
         "sqlite3 /dev/null '.shell {hit}'",
         "mysql -e '\\! {hit}'",
         "psql -c '\\! {hit}'",
-        "jq -n env",
     ),
     *(
         "pip install .",
         "npm exec -c '{hit}'",
-        "cargo --config x run",
+        "cargo --config 'build.rustc-wrapper=\"{tool}\"' build",
         "go run x.go",
         "curl -K x",
         "wget --use-askpass={tool} x",
     ),
     *(
         "openssl engine -t x",
-        "cpio -o --rsh-command={tool}",
+        "cpio -o --rsh-command={tool} -F host:x",
         "docker run -v /:/x y",
         "systemctl edit x",
-        "journalctl",
-        "crontab x",
+        "journalctl --cursor-file={outside}/hit",
+        "crontab - <<< '* * * * * {hit}'",
     ),
     *(
-        "at now",
+        "at now <<< '{hit}'",
         "sudo {hit}",
         "su -c '{hit}'",
         "chroot / {hit}",
@@ -95,11 +99,11 @@ ESCAPES = (
         "capsh -- -c '{hit}'",
     ),
     *(
-        "run-parts .",
+        "run-parts parts",
         "screen -dm {hit}",
         "tmux new -d '{hit}'",
-        "ld.so {tool}",
-        "m4 x",
+        "/lib64/ld-linux-x86-64.so.2 /usr/bin/{hit}",
+        "m4 <<< 'syscmd({hit})'",
         "dc -e '!{hit}'",
         "gcc -wrapper {tool} x.c",
     ),
@@ -120,6 +124,21 @@ ESCAPES = (
 )
 
 
+FILES = {
+    "x": 'url = "file:///etc/passwd"\noutput = "OUTSIDE/hit"\n',
+    "x.tcl": "exec HIT\n",
+    "x.nse": 'os.execute("HIT")\n',
+    "x.c": "int main(void) { return 0; }\n",
+    "x.go": 'package main\nimport "os/exec"\nfunc main() { exec.Command("sh", "-c", "HIT").Run() }\n',
+    "setup.py": 'import os\nos.system("HIT")\n',
+    "Cargo.toml": '[package]\nname = "x"\nversion = "1.0.0"\n',
+    "src/main.rs": "fn main() {}\n",
+    "tool.sh": "#!/bin/sh\nHIT\n",
+    "parts/tool": "#!/bin/sh\nHIT\n",
+}
+"""Files of the workspace that commands of the list read or run."""
+
+
 @pytest.fixture
 def outside() -> Iterator[Path]:
     with TemporaryDirectory(dir="/var") as made:
@@ -127,7 +146,7 @@ def outside() -> Iterator[Path]:
 
 
 def fill(template: str, outside: Path, workspace: Path) -> str:
-    return template.format(hit=f"touch {outside}/hit", tool=workspace / "tool.sh", outside=outside)
+    return template.format(hit=f"touch {outside}/hit", tool=workspace / "tool.sh", outside=outside, folder=workspace)
 
 
 async def refuse(request: ApprovalRequest) -> ApprovalDecision:
@@ -137,10 +156,12 @@ async def refuse(request: ApprovalRequest) -> ApprovalDecision:
 @pytest.mark.usefixtures("backend")
 async def test_rules_for_any_arguments_have_no_effect_outside_the_sandbox(bench: Bench, outside: Path) -> None:
     bench.settings["mode"] = "auto"
-    for name in ("x", "x.py", "x.tcl"):
-        (bench.workspace / name).write_text("x\n")
-    (bench.workspace / "tool.sh").write_text(f"#!/bin/sh\ntouch {outside}/hit\n")
-    (bench.workspace / "tool.sh").chmod(0o700)
+    for name, text in FILES.items():
+        (bench.workspace / name).parent.mkdir(exist_ok=True)
+        (bench.workspace / name).write_text(
+            text.replace("HIT", f"touch {outside}/hit").replace("OUTSIDE", str(outside))
+        )
+        (bench.workspace / name).chmod(0o700)
     installed = 0
     for template in ESCAPES:
         command = fill(template, outside, bench.workspace)
