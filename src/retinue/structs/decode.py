@@ -9,6 +9,7 @@ import enum
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -161,22 +162,24 @@ class _Walk:
         if not isinstance(data, Mapping):
             return self.mismatch(struct, data, path, {})
         before = len(self.faults)
-        fields = fields_of(struct)
         values: dict[str, Any] = {}
         used: set[str] = set()
-        for field in fields.values():
-            key = next((name for name in _names_of(struct, field) if name in data), None)
-            if key is not None:
-                used.add(key)
-                values[field.attribute] = self.field(field, data[key], (*path, key))
-            elif field.is_required:
-                self.fail((*path, field.key), "missing", "is required")
-        others = {key: each for key, each in data.items() if key not in used}
+        for field, names in _names_of_fields(struct):
+            for key in names:
+                if key in data:
+                    used.add(key)
+                    values[field.attribute] = self.field(field, data[key], (*path, key))
+                    break
+            else:
+                if field.is_required:
+                    self.fail((*path, field.key), "missing", "is required")
         if struct.unknown_keys == "keep":
-            values["other_keys"] = others
+            values["other_keys"] = {key: each for key, each in data.items() if key not in used}
         elif struct.unknown_keys == "forbid":
-            for key in others:
-                self.fail((*path, key), "unknown", f"is not known; known: {', '.join(fields) or 'nothing'}")
+            for key in data:
+                if key not in used:
+                    known = ", ".join(fields_of(struct)) or "nothing"
+                    self.fail((*path, key), "unknown", f"is not known; known: {known}")
         if len(self.faults) > before:
             return _FAILED
         made = struct(**values)
@@ -197,9 +200,13 @@ class _Walk:
         return made
 
 
-def _names_of(struct: type[Declared], field: Field) -> tuple[str, ...]:
-    own = (field.key, field.attribute) if struct.accepts_attribute_names else (field.key,)
-    return (*own, *field.info.other_names)
+@cache
+def _names_of_fields(struct: type[Declared]) -> tuple[tuple[Field, tuple[str, ...]], ...]:
+    """Return the fields of a struct, each with its names in the data; the first that is there counts."""
+    return tuple(
+        (field, (field.key, *([field.attribute] if struct.accepts_attribute_names else []), *field.info.other_names))
+        for field in fields_of(struct).values()
+    )
 
 
 def _scalar(hint: Any, data: Any, *, strict: bool) -> Any:

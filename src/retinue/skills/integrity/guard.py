@@ -41,7 +41,7 @@ class SkillGuard:
             lock, damage = SkillLock(), str(error)
         checked = []
         for skill in skills:
-            entry = lock.skills.get(folder_key(self._home, skill.folder))
+            entry = lock.skills.get(folder_key(self._home, skill.folder)) if lock.skills else None
             if skill.tier in _TRUSTED or (entry is None and not damage and not self._needs_review(skill)):
                 checked.append(skill)
                 continue
