@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Command, Group, Invocation, ask_is_possible, pass_invocation, table
+from retinue.cli.workspace_history import diff, history, restore
 
 if TYPE_CHECKING:
     from retinue.core.keys import AgentId
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 @click.group(cls=Group)
 def workspace() -> None:
     pass
+
+
+for _command in (history, diff, restore):
+    workspace.add_command(_command)
 
 
 @workspace.command("list")

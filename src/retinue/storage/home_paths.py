@@ -41,6 +41,9 @@ class HomePaths(Struct, frozen=True):
     def plugins(self) -> Path:
         return self.path / "plugins"
 
+    def checkpoints(self, agent: AgentId) -> Path:
+        return self.path / "checkpoints" / agent
+
     @property
     def models(self) -> Path:
         return self.path / "models"

@@ -51,6 +51,19 @@ class StartupContextSettings(Settings):
     """Maximum characters quoted of all notes together."""
 
 
+class CheckpointSettings(Settings):
+    """Records of what turns change in the workspace, for `/undo`."""
+
+    enabled: bool = key(True)
+    """Whether the files that a turn changes are recorded."""
+    max_mb: int = key(500, ge=1)
+    """Maximum size of all records in MB; the oldest are removed first."""
+    max_file_mb: int = key(10, ge=1)
+    """Maximum size of one file; the content of larger ones is not kept."""
+    max_age_days: int = key(14, ge=1)
+    """How many days a record is kept."""
+
+
 class WorkspaceSettings(Settings):
     """The location of a workspace and the size of its files in the prompt."""
 
@@ -80,6 +93,9 @@ class WorkspaceSettings(Settings):
 
     startup_context: StartupContextSettings = key(StartupContextSettings)
     """Daily notes for a new session."""
+
+    checkpoints: CheckpointSettings = key(CheckpointSettings)
+    """Records of what turns change in the workspace, for `/undo`."""
 
 
 class Placement(Struct, frozen=True):

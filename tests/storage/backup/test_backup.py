@@ -17,9 +17,10 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.storage.backup.create import CreatedBackup, create_backup
-from retinue.storage.backup.repository import BackupFailed, Repository
+from retinue.storage.backup.repository import Repository
 from retinue.storage.backup.restore import restore_in_place, restore_new
 from retinue.storage.home_paths import HomePaths
+from retinue.storage.object_store import BackupFailed
 from retinue.storage.process_locks import AlreadyRunning, InstanceLock
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
@@ -132,7 +133,7 @@ def test_verify_finds_a_flipped_bit(home: Path, repository: Repository) -> None:
     done = _back_up(home, repository)
     assert repository.verify(repository.ids()) == ()
     entry = next(entry for entry in done.manifest.files if entry.path == "retinue.json")
-    _flip(repository.object_path(entry.sha256))
+    _flip(repository.objects.path_of(entry.sha256))
     (fault,) = repository.verify(repository.ids())
     assert (fault.snapshot, fault.path) == (done.id, "retinue.json")
     assert "is damaged" in fault.problem
@@ -142,7 +143,7 @@ def test_verify_finds_a_damaged_manifest_and_a_missing_object(home: Path, reposi
     first = _back_up(home, repository)
     second = _back_up(home, repository, 1)
     _flip(repository.path / "snapshots" / f"{first.id}.json")
-    repository.object_path(second.manifest.files[0].sha256).unlink()
+    repository.objects.path_of(second.manifest.files[0].sha256).unlink()
     damaged, missing = repository.verify(repository.ids())
     assert "manifest" in damaged.problem
     assert "is missing" in missing.problem
@@ -151,7 +152,7 @@ def test_verify_finds_a_damaged_manifest_and_a_missing_object(home: Path, reposi
 def test_a_damaged_backup_is_not_restored(home: Path, repository: Repository, tmp_path: Path) -> None:
     done = _back_up(home, repository)
     before = _files(home)
-    _flip(repository.object_path(done.manifest.files[0].sha256))
+    _flip(repository.objects.path_of(done.manifest.files[0].sha256))
     with pytest.raises(BackupFailed, match="is damaged"):
         restore_new(repository, done.id, tmp_path / "new")
     with pytest.raises(BackupFailed, match="is damaged"):

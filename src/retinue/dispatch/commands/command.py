@@ -119,6 +119,10 @@ class CommandTarget(Protocol):
 
     def export(self, form: str) -> Path: ...
 
+    async def restore_files(self, direction: Literal["undo", "redo"]) -> str:
+        """Undo the last turn that changed files of the workspace, or repeat it; return what was done."""
+        ...
+
     def queue(self, rest: str) -> str:
         """Show or change how messages that arrive during a turn are queued."""
         ...

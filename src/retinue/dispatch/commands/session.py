@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Literal
 
 from msgspec.structs import asdict
 
@@ -42,6 +43,13 @@ def _export(target: CommandTarget, rest: str) -> Answer:
         return Answer("Usage: /export [md|json]")
     path = target.export(form)
     return Answer(f"Written to {path}", {"path": str(path)})
+
+
+async def _restore_files(target: CommandTarget, rest: str, *, direction: Literal["undo", "redo"]) -> Answer:
+    try:
+        return Answer(await target.restore_files(direction))
+    except UsageError as error:
+        return Answer(str(error))
 
 
 async def _subagents(target: CommandTarget, rest: str) -> Answer:
@@ -205,6 +213,13 @@ COMMANDS = (
         "/queue [mode] [debounce:2s] [cap:25] [drop:…] | reset",
     ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
+    SlashCommand(
+        "undo",
+        "Undo what the last turn of this conversation changed in the workspace.",
+        partial(_restore_files, direction="undo"),
+        owner_only=True,
+    ),
+    SlashCommand("redo", "Repeat what /undo undid.", partial(_restore_files, direction="redo"), owner_only=True),
     SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
     SlashCommand(
         "subagents", "List, cancel or steer the sub-agents of this conversation.", _subagents, SUBAGENTS_USAGE

@@ -50,9 +50,11 @@ KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 STATE_FOLDERS = frozenset(
     {
         "agents",
+        "checkpoints",
         "credentials",
         "exports",
         "hooks",
+        "imports",
         "logs",
         "memory",
         "models",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio.to_thread
 from msgspec import Struct
@@ -41,6 +43,7 @@ from retinue.runtime.approvals import Permissions
 from retinue.runtime.commands.config import NOT_FROM_COMMANDS, answer_config, answer_plugins
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.models import NO_MODEL
+from retinue.runtime.turns.checkpoint import describe_restored, restore_turn
 from retinue.runtime.turns.permissions import SkillCommandText, change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE, SessionRunner
@@ -183,6 +186,11 @@ class SessionApi(Struct, frozen=True):
         path = folder / f"{header.id if header else self.session}.{form}"
         write_atomic(path, text.encode())
         return path
+
+    async def restore_files(self, direction: Literal["undo", "redo"]) -> str:
+        parts = self.conversation.parts
+        restore = partial(restore_turn, parts.workspace, direction, self.sender, session=str(self.session))
+        return describe_restored(await anyio.to_thread.run_sync(restore), direction)
 
     def queue(self, rest: str) -> str:
         conversation = self.conversation

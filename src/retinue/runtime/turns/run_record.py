@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 
@@ -167,6 +167,8 @@ class TranscriptLedger(Struct, frozen=True):
     feed: EngineFeed
     merged: dict[int, RunId] = field(default_factory=dict)
     """Messages that were taken into this run while it ran, by identity, with their own runs."""
+    before_call: Callable[[ToolCall], Awaitable[None]] | None = None
+    """Called before a call is recorded as started."""
 
     async def record(self, message: Message) -> None:
         run = self.merged.pop(id(message), self.run)
@@ -177,6 +179,8 @@ class TranscriptLedger(Struct, frozen=True):
         await self.feed.update(self.transcript)
 
     async def started(self, call: ToolCall) -> None:
+        if self.before_call is not None:
+            await self.before_call(call)
         arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)
         digest = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self.transcript.append(CallStarted(call.id, call.name, digest, self.run))

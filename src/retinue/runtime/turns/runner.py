@@ -36,6 +36,7 @@ from retinue.dispatch.reply import VisibleEvents, parse_reply
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.answer_format import find_fault
+from retinue.runtime.turns.checkpoint import TurnCheckpoint
 from retinue.runtime.turns.context_window import ContextWindow, Fixed
 from retinue.runtime.turns.loop_setup import (
     JoiningMessages,
@@ -210,14 +211,10 @@ class SessionRunner:
         rights = permissions_of(agent, self.key, inbound)
         context = await rights.context(turn.run, turn.ask, plan)
         await self._feed.update(turn.transcript)
+        checkpoint = TurnCheckpoint(agent.home, self.key, turn.run, context.writes.files if context.writes else None)
+        ledger = TranscriptLedger(turn.transcript, turn.run, inbound.source, self._feed, before_call=checkpoint.before)
         parts = replace(
-            make_loop_parts(
-                JoiningMessages(agent, self.key, rights, self.rules),
-                plan,
-                TranscriptLedger(turn.transcript, turn.run, inbound.source, self._feed),
-                turn.emit,
-                context,
-            ),
+            make_loop_parts(JoiningMessages(agent, self.key, rights, self.rules), plan, ledger, turn.emit, context),
             exceeds_budget=watch_spending(agent, self.key, inbound.source),
             find_fault=partial(find_fault, inbound.answer_format),
         )
@@ -230,6 +227,7 @@ class SessionRunner:
                     trace.end(finished)
         finally:
             self._switch = None
+            await checkpoint.end()
         if finished.status is not TurnStatus.OK:
             ending = {"run": turn.run, "status": finished.status.value, "error": finished.error or ""}
             turn.transcript.append(Noted(TURN_ENDED, ending))

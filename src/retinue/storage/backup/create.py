@@ -14,21 +14,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.storage.backup.repository import (
-    CHUNK_BYTES,
-    BackupEntry,
-    BackupFailed,
-    BackupManifest,
-    LeftOut,
-    Repository,
-)
+from retinue.storage.backup.repository import BackupEntry, BackupManifest, LeftOut, Repository
 from retinue.storage.files.errors import explained
+from retinue.storage.object_store import CHUNK_BYTES, BackupFailed
 
 _NOT_BACKED_UP = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"gateway\.lock|presence|agents/[^/]+/sessions/leases", "locks of running processes"),
         (r"memory|agents/[^/]+/qmd", "derived from notes and transcripts; built again when needed"),
+        (r"checkpoints", "records for undoing turns"),
         (r"models", "can be downloaded again"),
         (r"sandboxes|logs", "not needed to restore the home"),
         (r"imports/[^/]+/scratch", "copies for an import"),
@@ -122,10 +117,10 @@ class _BackupRun:
         for attempt in range(_ATTEMPTS):
             before = _stamp(full)
             known = self._known.get(path)
-            if known and known.stamp == before and self._repository.has_object(known.sha256, known.size):
+            if known and known.stamp == before and self._repository.objects.has(known.sha256, known.size):
                 return known
             found = full.stat()
-            digest, size, is_new = self._repository.add_object(_content(full, found.st_size))
+            digest, size, is_new = self._repository.objects.add(_content(full, found.st_size))
             self.new_objects += is_new
             self.new_bytes += size if is_new else 0
             may_differ = path.endswith(_APPEND_ONLY) or _is_database(full)

@@ -17,7 +17,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -28,24 +27,12 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import StorageError, UsageError
-from retinue.storage.files.descriptors import (
-    CREATE,
-    PRIVATE_FILE,
-    TEMPORARY_PREFIX,
-    make_private_dir,
-    write_all,
-    write_atomic,
-)
+from retinue.storage.files.descriptors import PRIVATE_FILE, make_private_dir, write_atomic
 from retinue.storage.files.errors import explained
+from retinue.storage.object_store import BackupFailed, ObjectStore
 
 FORMAT, FORMAT_VERSION = "retinue-backup", 1
-CHUNK_BYTES = 1024 * 1024
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
-_OBJECT = re.compile(r"[0-9a-f]{64}")
-
-
-class BackupFailed(StorageError):
-    """A backup cannot be made, read or restored."""
 
 
 class BackupEntry(Struct, frozen=True, omit_defaults=True):
@@ -110,6 +97,7 @@ class Repository:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._objects = path / "objects"
+        self.objects = ObjectStore(self._objects)
         self._snapshots = path / "snapshots"
 
     @contextmanager
@@ -132,52 +120,6 @@ class Repository:
             yield
         finally:
             os.close(descriptor)
-
-    def object_path(self, digest: str) -> Path:
-        return self._objects / digest[:2] / digest
-
-    def has_object(self, digest: str, size: int) -> bool:
-        """Return whether an object is stored with its full size; only `verify` reads the content."""
-        try:
-            return self.object_path(digest).stat().st_size == size
-        except OSError:
-            return False
-
-    def add_object(self, chunks: Iterator[bytes]) -> tuple[str, int, bool]:
-        """Store content; return its hash, its size, and whether it is new."""
-        with explained("objects", self.path):
-            temporary = self._objects / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
-            descriptor = os.open(temporary, CREATE, PRIVATE_FILE)
-            try:
-                hasher, size = hashlib.sha256(), 0
-                try:
-                    for chunk in chunks:
-                        hasher.update(chunk)
-                        size += len(chunk)
-                        write_all(descriptor, chunk)
-                finally:
-                    os.close(descriptor)
-                digest = hasher.hexdigest()
-                is_new = not self.has_object(digest, size)
-                if is_new:
-                    make_private_dir(self.object_path(digest).parent)
-                    temporary.rename(self.object_path(digest))
-                return digest, size, is_new
-            finally:
-                temporary.unlink(missing_ok=True)
-
-    def read_object(self, digest: str) -> Iterator[bytes]:
-        """Yield the content of an object; raise `BackupFailed` at the end if it is not what its name says."""
-        hasher = hashlib.sha256()
-        try:
-            with self.object_path(digest).open("rb") as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    hasher.update(chunk)
-                    yield chunk
-        except FileNotFoundError as error:
-            raise BackupFailed(f"The object {digest} is missing.") from error
-        if hasher.hexdigest() != digest:
-            raise BackupFailed(f"The object {digest} is damaged. Delete {self.object_path(digest)} and back up again.")
 
     def commit(self, manifest: BackupManifest) -> str:
         """Write a manifest after everything it refers to is on disk; return the id of the backup."""
@@ -239,7 +181,7 @@ class Repository:
 
     def _check_object(self, digest: str) -> str:
         try:
-            for _ in self.read_object(digest):
+            for _ in self.objects.read(digest):
                 pass
         except (StorageError, OSError) as error:
             return str(error)
@@ -256,12 +198,4 @@ class Repository:
         with explained("snapshots", self.path):
             for name in removed:
                 (self._snapshots / f"{name}.json").unlink()
-            return removed, self._remove_unused(used)
-
-    def _remove_unused(self, used: set[str]) -> int:
-        freed = 0
-        for path in [*self._objects.glob("??/*"), *self._objects.glob(f"{TEMPORARY_PREFIX}*.tmp")]:
-            if path.name not in used and (_OBJECT.fullmatch(path.name) or path.name.startswith(TEMPORARY_PREFIX)):
-                freed += path.stat().st_size
-                path.unlink()
-        return freed
+            return removed, self.objects.keep_only(used)

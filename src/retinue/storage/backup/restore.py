@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from retinue.core.errors import UsageError
-from retinue.storage.backup.repository import BackupEntry, BackupFailed, BackupManifest, Repository
+from retinue.storage.backup.repository import BackupEntry, BackupManifest, Repository
 from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, make_private_dir, sync_folder, write_all
 from retinue.storage.files.errors import explained
 from retinue.storage.home_paths import HomePaths
+from retinue.storage.object_store import BackupFailed
 from retinue.storage.process_locks import InstanceLock
 
 _EXCHANGE = 2
@@ -105,7 +106,7 @@ def _write_entries(repository: Repository, manifest: BackupManifest, root: Path)
 def _write_file(repository: Repository, entry: BackupEntry, path: Path) -> None:
     descriptor = os.open(path, CREATE, PRIVATE_FILE)
     try:
-        for chunk in repository.read_object(entry.sha256):
+        for chunk in repository.objects.read(entry.sha256):
             write_all(descriptor, chunk)
         os.fchmod(descriptor, entry.mode)
         os.utime(descriptor, ns=(entry.modified_ns, entry.modified_ns))

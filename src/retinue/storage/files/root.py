@@ -154,17 +154,25 @@ class Root:
             raise TooLarge(f"'{relative}' in {self.path} is larger than {max_bytes:,} bytes. Shorten or split it.")
         return FileRead(data, identity_of(found), found.st_nlink)
 
-    def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> None:
+    def write(
+        self,
+        relative: str,
+        data: bytes,
+        *,
+        mode: int = PRIVATE_FILE,
+        exclusive: bool = False,
+        keep_mode: bool = True,
+    ) -> None:
         """Replace a file atomically; missing folders are created.
 
-        An existing file keeps its permissions; `mode` applies to a new one. With `exclusive`, an existing file is an
-        error.
+        An existing file keeps its permissions, unless `keep_mode` is false; `mode` applies to a new one. With
+        `exclusive`, an existing file is an error.
         """
         with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
             if exclusive and stat_if_there(folder, name) is not None:
                 raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was not changed.")
             found = require_writable(folder, name, relative, self.path)
-            if found is not None:
+            if found is not None and keep_mode:
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             replace_file(folder, name, data, mode, exclusive=exclusive)
 
@@ -236,6 +244,12 @@ class Root:
         """Create a private folder and its missing parents; an existing folder is not changed."""
         with explained(relative, self.path):
             os.close(self._open_folder(self.split(relative), relative, create=True))
+
+    def link(self, relative: str, target: str) -> None:
+        """Create a symbolic link in the place of nothing; missing folders are created."""
+        with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
+            sync_folder(folder)
 
     def remove(self, relative: str) -> None:
         """Remove a file, a link (not its target) or an empty folder."""
@@ -378,7 +392,15 @@ def refuse_shadow(folder: int, name: str, relative: str, root: Path, *, except_n
 class ReadOnlyRoot(Root):
     """A root that refuses changes, regardless of the file system's permissions."""
 
-    def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> NoReturn:
+    def write(
+        self,
+        relative: str,
+        data: bytes,
+        *,
+        mode: int = PRIVATE_FILE,
+        exclusive: bool = False,
+        keep_mode: bool = True,
+    ) -> NoReturn:
         self._refuse(relative)
 
     def check_write(self, relative: str) -> NoReturn:
@@ -388,6 +410,9 @@ class ReadOnlyRoot(Root):
         self._refuse(relative)
 
     def make_dir(self, relative: str) -> NoReturn:
+        self._refuse(relative)
+
+    def link(self, relative: str, target: str) -> NoReturn:
         self._refuse(relative)
 
     def remove(self, relative: str) -> NoReturn:

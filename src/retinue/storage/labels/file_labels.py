@@ -237,6 +237,11 @@ class FileLabels(Struct, frozen=True):
             rows,
         )
 
+    def list_recorded(self) -> dict[str, Label]:
+        """Return the labels of all files that have a recorded one."""
+        rows = self.database.read("SELECT path FROM file_labels WHERE agent = ?", (self.agent,))
+        return {path: found.label for path, found in self.find(row[0] for row in rows).items()}
+
     def has_records(self, name: str) -> bool:
         """Return whether a file, or anything in a folder, has a recorded label."""
         return bool(

@@ -1,0 +1,83 @@
+"""Files named by the SHA-256 of their content, each stored once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Set
+from pathlib import Path
+
+from retinue.core.errors import StorageError
+from retinue.storage.files.descriptors import CREATE, PRIVATE_FILE, TEMPORARY_PREFIX, make_private_dir, write_all
+from retinue.storage.files.errors import explained
+
+CHUNK_BYTES = 1024 * 1024
+_OBJECT = re.compile(r"[0-9a-f]{64}")
+
+
+class BackupFailed(StorageError):
+    """A backup or checkpoint cannot be made, read or restored."""
+
+
+class ObjectStore:
+    """A folder with objects."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest
+
+    def has(self, digest: str, size: int) -> bool:
+        """Return whether an object is stored with its full size; only `verify` reads the content."""
+        try:
+            return self.path_of(digest).stat().st_size == size
+        except OSError:
+            return False
+
+    def add(self, chunks: Iterator[bytes]) -> tuple[str, int, bool]:
+        """Store content; return its hash, its size, and whether it is new."""
+        with explained(self.folder.name, self.folder.parent):
+            temporary = self.folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
+            descriptor = os.open(temporary, CREATE, PRIVATE_FILE)
+            try:
+                hasher, size = hashlib.sha256(), 0
+                try:
+                    for chunk in chunks:
+                        hasher.update(chunk)
+                        size += len(chunk)
+                        write_all(descriptor, chunk)
+                finally:
+                    os.close(descriptor)
+                digest = hasher.hexdigest()
+                is_new = not self.has(digest, size)
+                if is_new:
+                    make_private_dir(self.path_of(digest).parent)
+                    temporary.rename(self.path_of(digest))
+                return digest, size, is_new
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        """Yield the content of an object; raise `BackupFailed` at the end if it is not what its name says."""
+        hasher = hashlib.sha256()
+        try:
+            with self.path_of(digest).open("rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    hasher.update(chunk)
+                    yield chunk
+        except FileNotFoundError as error:
+            raise BackupFailed(f"The object {digest} is missing.") from error
+        if hasher.hexdigest() != digest:
+            raise BackupFailed(f"The object {digest} is damaged. Delete {self.path_of(digest)}.")
+
+    def keep_only(self, used: Set[str]) -> int:
+        """Remove all other objects, and what killed processes left; return the freed bytes."""
+        freed = 0
+        for path in [*self.folder.glob("??/*"), *self.folder.glob(f"{TEMPORARY_PREFIX}*.tmp")]:
+            if path.name not in used and (_OBJECT.fullmatch(path.name) or path.name.startswith(TEMPORARY_PREFIX)):
+                freed += path.stat().st_size
+                path.unlink()
+        return freed
