@@ -23,41 +23,67 @@ def backup() -> None:
 
 
 def _which_repository(command: F) -> F:
-    return click.option(
-        "--repository",
-        "folder",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Folder with the backups (default: next to the home, with `-backups` added to its name).",
-    )(command)
+    for option in (
+        click.option(
+            "--passphrase-file",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="File with the passphrase of encrypted backups (default: RETINUE_BACKUP_PASSPHRASE).",
+        ),
+        click.option(
+            "--repository",
+            "folder",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Folder with the backups (default: backup.folder, else next to the home).",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
-def _open(invocation: Invocation, folder: Path | None) -> Repository:
-    from retinue.storage.backup.repository import Repository, default_repository
+def _open(invocation: Invocation, folder: Path | None, passphrase_file: Path | None) -> Repository:
+    from retinue.core.errors import UsageError
+    from retinue.runtime.automation.backups import open_repository
 
-    home = invocation.home.path
-    return Repository((folder.expanduser() if folder else default_repository(home)).absolute())
+    passphrase = None
+    if passphrase_file is not None:
+        try:
+            passphrase = passphrase_file.expanduser().read_text("utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"The passphrase cannot be read from {passphrase_file}: {error}.") from error
+        invocation.keep_quiet(passphrase)
+    return open_repository(invocation.load_home(), folder, passphrase)
 
 
 @backup.command()
+@click.option("--agent", metavar="ID", help="Back up only this agent: sessions, workspace, jobs and credentials.")
 @_which_repository
 @pass_invocation
-def create(invocation: Invocation, folder: Path | None) -> None:
+def create(invocation: Invocation, agent: str | None, folder: Path | None, passphrase_file: Path | None) -> None:
     """Back up the home; a running gateway need not be stopped.
 
-    Only what changed since the last backup is stored. Locks, logs, sandboxes, downloaded models and the memory index,
-    which is built again, are left out.
+    Only what changed since the last backup is stored. Locks, logs, sandboxes, downloaded models, checkpoints and the
+    memory index, which is built again, are left out. With a passphrase, new repositories are encrypted.
     """
     from datetime import UTC, datetime
 
     from retinue.storage.backup.create import create_backup
 
-    repository = _open(invocation, folder)
+    repository = _open(invocation, folder, passphrase_file)
+    scope = None
+    if agent is not None:
+        from retinue.runtime.automation.agent_copies import scope_of_agent
+
+        home = invocation.load_home()
+        scope = scope_of_agent(home, home.agent_id(agent))
     with repository.locked(exclusive=True):
-        done = create_backup(invocation.home.path, repository, datetime.now(UTC))
+        done = create_backup(invocation.home.path, repository, datetime.now(UTC), scope)
     data = {
         "id": done.id,
         "repository": str(repository.path),
+        "agent": done.manifest.agent or None,
+        "encrypted": repository.is_encrypted,
         "files": len(done.manifest.files),
         "bytes": done.manifest.size,
         "newObjects": done.new_objects,
@@ -74,11 +100,11 @@ def create(invocation: Invocation, folder: Path | None) -> None:
 @backup.command("list")
 @_which_repository
 @pass_invocation
-def list_backups(invocation: Invocation, folder: Path | None) -> None:
+def list_backups(invocation: Invocation, folder: Path | None, passphrase_file: Path | None) -> None:
     """List the backups, the oldest first."""
     from retinue.core.errors import StorageError
 
-    repository = _open(invocation, folder)
+    repository = _open(invocation, folder, passphrase_file)
     rows: list[dict[str, Any]] = []
     for name in repository.ids():
         try:
@@ -91,6 +117,7 @@ def list_backups(invocation: Invocation, folder: Path | None) -> None:
                 "id": name,
                 "createdAt": manifest.created_at.isoformat(),
                 "home": manifest.home,
+                "agent": manifest.agent or None,
                 "files": len(manifest.files),
                 "bytes": manifest.size,
             }
@@ -108,12 +135,12 @@ def list_backups(invocation: Invocation, folder: Path | None) -> None:
 @click.argument("name", metavar="[ID]", required=False)
 @_which_repository
 @pass_invocation
-def verify(invocation: Invocation, name: str | None, folder: Path | None) -> int:
+def verify(invocation: Invocation, name: str | None, folder: Path | None, passphrase_file: Path | None) -> int:
     """Read everything in one backup, or in all of them, and compare it with its hashes.
 
     The exit code is 1 if something is damaged or missing.
     """
-    repository = _open(invocation, folder)
+    repository = _open(invocation, folder, passphrase_file)
     with repository.locked(exclusive=False):
         names = (repository.resolve(name),) if name else repository.ids()
         faults = repository.verify(names)
@@ -130,9 +157,20 @@ def verify(invocation: Invocation, name: str | None, folder: Path | None) -> int
 @click.argument("name", metavar="ID")
 @click.option("--to", "target", metavar="DIR", type=click.Path(path_type=Path), help="A new folder for the home.")
 @click.option("--in-place", is_flag=True, help="Replace the home; the old one is moved aside. Stop the gateway first.")
+@click.option("--agent", metavar="ID", help="Restore only this agent into the present home, with --as.")
+@click.option("--as", "new_name", metavar="NAME", help="The new name of that agent.")
 @_which_repository
 @pass_invocation
-def restore(invocation: Invocation, name: str, target: Path | None, in_place: bool, folder: Path | None) -> None:
+def restore(
+    invocation: Invocation,
+    name: str,
+    target: Path | None,
+    in_place: bool,
+    agent: str | None,
+    new_name: str | None,
+    folder: Path | None,
+    passphrase_file: Path | None,
+) -> None:
     """Restore a backup; ID is an id, the beginning of one, or `latest`.
 
     The files are checked while they are written, and the home appears complete or not at all.
@@ -140,11 +178,19 @@ def restore(invocation: Invocation, name: str, target: Path | None, in_place: bo
     from retinue.core.errors import UsageError
     from retinue.storage.backup.restore import restore_in_place, restore_new
 
-    if in_place == (target is not None):
-        raise UsageError("Use either --to DIR for a new home, or --in-place to replace the home.")
-    repository = _open(invocation, folder)
+    if sum((in_place, target is not None, agent is not None)) != 1:
+        raise UsageError("Use one of --to DIR for a new home, --in-place to replace the home, --agent ID --as NAME.")
+    if (agent is None) != (new_name is None):
+        raise UsageError("--agent ID and --as NAME belong together: the restored agent needs a new name.")
+    repository = _open(invocation, folder, passphrase_file)
+    if agent is not None and new_name is not None:
+        _restore_agent(invocation, repository, name, agent, new_name)
+        return
     with repository.locked(exclusive=False):
         chosen = repository.resolve(name)
+        only = repository.manifest(chosen).agent
+        if only:
+            raise UsageError(f"This backup has only the agent '{only}'. Restore it with --agent {only} --as NAME.")
         if target is not None:
             done = restore_new(repository, chosen, target.expanduser().absolute())
         else:
@@ -161,13 +207,25 @@ def restore(invocation: Invocation, name: str, target: Path | None, in_place: bo
     )
 
 
+def _restore_agent(invocation: Invocation, repository: Repository, name: str, agent: str, new_name: str) -> None:
+    from retinue.runtime.automation.agent_copies import restore_agent
+
+    with repository.locked(exclusive=False):
+        done = restore_agent(repository, repository.resolve(name), invocation.load_home(), agent, new_name)
+    invocation.show(
+        {"agent": done.agent, "workspace": str(done.workspace), "sessions": done.sessions, "jobs": done.jobs},
+        f"Restored the agent '{agent}' as '{done.agent}': {done.sessions} sessions, {done.jobs} jobs (paused), "
+        f"workspace {done.workspace}.",
+    )
+
+
 @backup.command()
 @click.option("--keep", metavar="N", type=click.IntRange(min=1), default=7, help="Backups to keep (default: 7).")
 @_which_repository
 @pass_invocation
-def prune(invocation: Invocation, keep: int, folder: Path | None) -> None:
+def prune(invocation: Invocation, keep: int, folder: Path | None, passphrase_file: Path | None) -> None:
     """Remove all but the newest backups, and content that no backup uses."""
-    repository = _open(invocation, folder)
+    repository = _open(invocation, folder, passphrase_file)
     with repository.locked(exclusive=True):
         removed, freed = repository.prune(keep)
     invocation.show(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from retinue.config.sections.agents import AgentsSettings
-from retinue.config.sections.automation import CronSettings, HooksSettings
+from retinue.config.sections.automation import BackupSettings, CronSettings, HooksSettings
 from retinue.config.sections.gateway import (
     DiagnosticsSettings,
     EnvSettings,
@@ -55,6 +55,8 @@ class Config(Settings):
     """The gateway server."""
     cron: CronSettings = key(CronSettings)
     """Scheduled jobs."""
+    backup: BackupSettings = key(BackupSettings)
+    """Backups that the gateway makes by itself."""
     hooks: HooksSettings = key(HooksSettings)
     """Hook folders and webhooks."""
     plugins: PluginsSettings = key(PluginsSettings)

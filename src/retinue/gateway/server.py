@@ -42,6 +42,7 @@ from retinue.gateway.transport import (
 )
 from retinue.gateway.websocket import SocketEndpoint
 from retinue.runtime.agents.agent import GatewayControl
+from retinue.runtime.automation.backups import make_backups
 from retinue.runtime.automation.bundled_hooks import boot_agents
 from retinue.runtime.automation.heartbeats import make_heartbeats
 from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
@@ -231,6 +232,7 @@ def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
     log.info("%d sessions have unanswered messages", left)
     tasks.start_soon(_clean_up, gateway)
     tasks.start_soon(_copy_databases, gateway)
+    tasks.start_soon(make_backups, lambda: gateway.runtime.home)
     if runtime.home.config.cron.enabled:
         tasks.start_soon(background.jobs.serve)
     tasks.start_soon(background.heartbeats.serve)

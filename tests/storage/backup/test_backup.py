@@ -24,7 +24,7 @@ from retinue.storage.object_store import BackupFailed
 from retinue.storage.process_locks import AlreadyRunning, InstanceLock
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
-KILLS = 10
+KILLS = 20
 """For each of backup and restore; every run has its own moment."""
 
 
@@ -202,6 +202,58 @@ def test_backups_inside_the_home_are_refused(home: Path) -> None:
     inside = Repository(home / "backups")
     with pytest.raises(BackupFailed, match="contain themselves"):
         create_backup(home, inside, NOW)
+
+
+def test_encrypted_backups_need_the_passphrase(home: Path, repository: Repository, tmp_path: Path) -> None:
+    (home / "workspace" / "large.bin").write_bytes(os.urandom(2 * 1024**2 + 7))
+    (home / "workspace" / "empty").touch()
+    repository.unlock("correct horse", create=True)
+    first = _back_up(home, repository)
+    assert _back_up(home, repository, 1).new_objects == 0
+    stored = b"".join(path.read_bytes() for path in repository.path.rglob("*") if path.is_file())
+    assert b"Notes." not in stored
+    assert b"day.md" not in stored
+    assert first.manifest.files[0].sha256.encode() not in stored
+
+    locked = Repository(repository.path)
+    with pytest.raises(UsageError, match="encrypted"):
+        locked.manifest(first.id)
+    with pytest.raises(BackupFailed, match="encrypted"):
+        _back_up(home, locked, 2)
+    with pytest.raises(UsageError, match="wrong"):
+        locked.unlock("battery staple")
+    again = Repository(repository.path)
+    again.unlock("correct horse")
+    assert again.verify(again.ids()) == ()
+    restore_new(again, first.id, tmp_path / "new")
+    assert _files(tmp_path / "new") == _files(home)
+    again.prune(1)
+    assert again.verify(again.ids()) == ()
+
+
+@pytest.mark.parametrize("change", ["flip", "shorten", "swap"])
+def test_changed_encrypted_objects_are_found(home: Path, repository: Repository, change: str) -> None:
+    (home / "workspace" / "large.bin").write_bytes(os.urandom(3 * 1024**2))
+    repository.unlock("correct horse", create=True)
+    done = _back_up(home, repository)
+    entry = next(entry for entry in done.manifest.files if entry.path == "workspace/large.bin")
+    path, frame = repository.objects.path_of(entry.sha256), 1024**2 + 28
+    data = path.read_bytes()
+    match change:
+        case "flip":
+            _flip(path)
+        case "shorten":
+            path.write_bytes(data[: 4 + 2 * frame])
+        case "swap":
+            path.write_bytes(data[:4] + data[4 + frame : 4 + 2 * frame] + data[4 : 4 + frame] + data[4 + 2 * frame :])
+    (fault,) = repository.verify(repository.ids())
+    assert "damaged" in fault.problem
+
+
+def test_plain_backups_are_not_mixed_with_encrypted_ones(home: Path, repository: Repository) -> None:
+    _back_up(home, repository)
+    with pytest.raises(UsageError, match="not encrypted"):
+        repository.unlock("late", create=True)
 
 
 @pytest.mark.slow

@@ -197,3 +197,16 @@ class HooksSettings(Settings):
     """How requests are processed, by path."""
     internal: InternalHooks = key(InternalHooks)
     """Hook folders, which run inside Retinue."""
+
+
+class BackupSettings(Settings):
+    """Backups that the gateway makes by itself."""
+
+    every: Duration = key(timedelta(0))
+    """How often the home is backed up while the gateway runs, such as `24h`; `0m` means never."""
+    keep: int = key(7, ge=1)
+    """How many backups are kept; older ones are removed."""
+    folder: str | None = key(None)
+    """The folder of the backups. Default: next to the home, with `-backups` added to its name."""
+    passphrase: SecretValue | None = key(None)
+    """The passphrase of encrypted backups, which need the extra `backup`."""

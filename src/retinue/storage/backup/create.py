@@ -14,7 +14,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.storage.backup.repository import BackupEntry, BackupManifest, LeftOut, Repository
+from retinue.storage.backup.repository import (
+    PASSPHRASE_VARIABLE,
+    BackupEntry,
+    BackupManifest,
+    LeftOut,
+    Repository,
+)
 from retinue.storage.files.errors import explained
 from retinue.storage.object_store import CHUNK_BYTES, BackupFailed
 
@@ -37,6 +43,22 @@ _ATTEMPTS = 5
 _APPEND_ONLY = ".jsonl"
 
 
+class AgentScope(Struct, frozen=True):
+    """One agent of a home: the folders with its files, and what else belongs to it as the content of a file."""
+
+    agent: str
+    folders: tuple[str, ...]
+    state: bytes = b""
+
+    def covers(self, path: str) -> bool:
+        """Return whether a path is in one of the folders, or above one."""
+        return any(f"{path}/".startswith(f"{each}/") or each.startswith(f"{path}/") for each in self.folders)
+
+
+AGENT_STATE = "agent.json"
+"""The file in a backup of one agent with what is not in its folders."""
+
+
 class CreatedBackup(Struct, frozen=True):
     """A finished backup; `new_bytes` is what it added to the repository."""
 
@@ -46,8 +68,8 @@ class CreatedBackup(Struct, frozen=True):
     new_bytes: int
 
 
-def create_backup(home: Path, repository: Repository, now: datetime) -> CreatedBackup:
-    """Back up a home; the caller holds the lock of the repository.
+def create_backup(home: Path, repository: Repository, now: datetime, scope: AgentScope | None = None) -> CreatedBackup:
+    """Back up a home, or one agent of it; the caller holds the lock of the repository.
 
     Databases come first: a transcript that is newer than the database is what a crash leaves, and the next start
     completes it. Transcripts only grow, so the bytes up to the length at that moment are a valid state.
@@ -58,14 +80,17 @@ def create_backup(home: Path, repository: Repository, now: datetime) -> CreatedB
         raise BackupFailed(
             f"The backups in {repository.path} would contain themselves. Choose a folder outside the home."
         )
-    run = _BackupRun(home, repository)
+    if repository.is_encrypted and repository.objects.cipher is None:
+        raise BackupFailed(f"The backups in {repository.path} are encrypted. Set {PASSPHRASE_VARIABLE}.")
+    run = _BackupRun(home, repository, scope)
     manifest = run.collect(now)
     return CreatedBackup(repository.commit(manifest), manifest, run.new_objects, run.new_bytes)
 
 
 class _BackupRun:
-    def __init__(self, home: Path, repository: Repository) -> None:
+    def __init__(self, home: Path, repository: Repository, scope: AgentScope | None) -> None:
         self._home = home
+        self._scope = scope
         self._repository = repository
         self._known = _read_latest(repository, home)
         self._left_out: list[LeftOut] = []
@@ -75,14 +100,20 @@ class _BackupRun:
     def collect(self, now: datetime) -> BackupManifest:
         paths = sorted(self._walk(self._home, ""), key=lambda path: (_order_of(path), path))
         entries = [entry for path in paths if (entry := self._take(path)) is not None]
+        if self._scope is not None:
+            digest, size, _ = self._repository.objects.add(iter((self._scope.state,)))
+            entries.append(BackupEntry(AGENT_STATE, "file", 0o600, size, sha256=digest))
         entries.sort(key=lambda entry: entry.path)
-        return BackupManifest(now, str(self._home), tuple(entries), tuple(self._left_out))
+        agent = self._scope.agent if self._scope else ""
+        return BackupManifest(now, str(self._home), tuple(entries), tuple(self._left_out), agent)
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
         with explained(folder.name, folder.parent), os.scandir(folder) as found:
             children = sorted(found, key=lambda entry: entry.name)
         for child in children:
             path = prefix + child.name
+            if self._scope is not None and not self._scope.covers(path):
+                continue
             reason = next((why for pattern, why in _NOT_BACKED_UP if pattern.fullmatch(path)), None)
             if _is_part_of_database(folder / child.name):
                 reason = "part of a database, which is copied as a whole"
@@ -100,7 +131,7 @@ class _BackupRun:
             found = full.lstat()
             mode = stat.S_IMODE(found.st_mode)
             if stat.S_ISDIR(found.st_mode):
-                return BackupEntry(path, "folder", mode)
+                return BackupEntry(path, "folder", mode, stamp=(found.st_ino,))
             if stat.S_ISLNK(found.st_mode):
                 return BackupEntry(path, "link", target=os.readlink(full))  # noqa: PTH115 - the text, also if not UTF-8
             if stat.S_ISREG(found.st_mode):

@@ -3,6 +3,7 @@
 ```
 <repository>/
   objects/<aa>/<sha256>     content of files, stored once
+  encryption.json           the encrypted key, if the backups are encrypted
   snapshots/<id>.json       two lines: a header with the hash of the second, and the manifest
   repository.lock           held exclusively by create and prune, shared by verify and restore
 ```
@@ -13,8 +14,10 @@ killed process leaves behind are temporary files and unused objects; `prune` rem
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -27,10 +30,12 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import StorageError, UsageError
+from retinue.storage.backup.encryption import KEY_FILE, make_key, open_key
 from retinue.storage.files.descriptors import PRIVATE_FILE, make_private_dir, write_atomic
 from retinue.storage.files.errors import explained
 from retinue.storage.object_store import BackupFailed, ObjectStore
 
+PASSPHRASE_VARIABLE = "RETINUE_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 FORMAT, FORMAT_VERSION = "retinue-backup", 1
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 
@@ -62,6 +67,8 @@ class BackupManifest(Struct, frozen=True):
     home: str
     entries: tuple[BackupEntry, ...]
     left_out: tuple[LeftOut, ...] = ()
+    agent: str = ""
+    """The agent, if the backup has only one."""
 
     @property
     def files(self) -> tuple[BackupEntry, ...]:
@@ -72,10 +79,11 @@ class BackupManifest(Struct, frozen=True):
         return sum(entry.size for entry in self.files)
 
 
-class _ManifestHeader(Struct, frozen=True):
+class _ManifestHeader(Struct, frozen=True, omit_defaults=True):
     format: str
     version: int
     sha256: str
+    encrypted: bool = False
 
 
 class BackupFault(Struct, frozen=True):
@@ -99,6 +107,22 @@ class Repository:
         self._objects = path / "objects"
         self.objects = ObjectStore(self._objects)
         self._snapshots = path / "snapshots"
+
+    @property
+    def is_encrypted(self) -> bool:
+        return (self.path / KEY_FILE).is_file()
+
+    def unlock(self, passphrase: str, *, create: bool = False) -> None:
+        """Use the passphrase of an encrypted repository; with `create` make a new, empty one encrypted."""
+        if not self.is_encrypted:
+            if not create or self.ids():
+                raise UsageError(
+                    f"The backups in {self.path} are not encrypted. Name another folder for encrypted ones."
+                )
+            make_private_dir(self.path)
+            self.objects.cipher = make_key(self.path, passphrase)
+            return
+        self.objects.cipher = open_key(self.path, passphrase)
 
     @contextmanager
     def locked(self, *, exclusive: bool) -> Iterator[None]:
@@ -126,7 +150,10 @@ class Repository:
         body = msgspec.json.encode(manifest)
         digest = hashlib.sha256(body).hexdigest()
         name = f"{manifest.created_at:%Y%m%dT%H%M%SZ}-{digest[:8]}"
-        header = msgspec.json.encode(_ManifestHeader(FORMAT, FORMAT_VERSION, digest))
+        cipher = self.objects.cipher
+        header = msgspec.json.encode(_ManifestHeader(FORMAT, FORMAT_VERSION, digest, cipher is not None))
+        if cipher is not None:
+            body = base64.b64encode(b"".join(cipher.encrypt(iter((body,)))))
         os.sync()  # one call instead of one for each object: tens of thousands of small files are common
         write_atomic(self._snapshots / f"{name}.json", header + b"\n" + body + b"\n")
         return name
@@ -156,10 +183,22 @@ class Repository:
             header = msgspec.json.decode(first, type=_ManifestHeader)
             if header.version > FORMAT_VERSION:
                 raise BackupFailed(f"The backup {name} was made by a newer version of Retinue. Update, then try again.")
+            if header.encrypted:
+                body = self._decrypt(name, body)
             if header.sha256 != hashlib.sha256(body).hexdigest():
                 raise BackupFailed(f"The manifest of the backup {name} is damaged. Use another backup.")
             return msgspec.json.decode(body, type=BackupManifest)
         except msgspec.MsgspecError as error:
+            raise BackupFailed(f"The manifest of the backup {name} is damaged. Use another backup.") from error
+
+    def _decrypt(self, name: str, body: bytes) -> bytes:
+        if self.objects.cipher is None:
+            raise UsageError(
+                f"The backups in {self.path} are encrypted. Set {PASSPHRASE_VARIABLE}, or use --passphrase-file."
+            )
+        try:
+            return b"".join(self.objects.cipher.decrypt(io.BytesIO(base64.b64decode(body, validate=True))))
+        except (BackupFailed, ValueError) as error:
             raise BackupFailed(f"The manifest of the backup {name} is damaged. Use another backup.") from error
 
     def verify(self, names: tuple[str, ...]) -> tuple[BackupFault, ...]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,6 +26,8 @@ from retinue.storage.process_locks import InstanceLock
 _EXCHANGE = 2
 _AT_FDCWD = -100
 _INCOMPLETE = "incomplete"
+WORKSPACE_STATE, TRUST_LIST = ".retinue/workspace-state.json", "trusted-workspaces.json"
+"""The files in which a home names its own and trusted folders by number (`workspace/state.py`)."""
 
 
 class RestoredBackup(Struct, frozen=True):
@@ -75,7 +81,7 @@ def _stage(repository: Repository, manifest: BackupManifest, target: Path) -> Pa
         (staging / _INCOMPLETE).touch()
         (staging / "home").mkdir(0o700)
         try:
-            _write_entries(repository, manifest, staging / "home")
+            write_entries(repository, manifest, staging / "home")
         except BaseException:
             shutil.rmtree(staging)
             raise
@@ -84,7 +90,8 @@ def _stage(repository: Repository, manifest: BackupManifest, target: Path) -> Pa
     return staging
 
 
-def _write_entries(repository: Repository, manifest: BackupManifest, root: Path) -> None:
+def write_entries(repository: Repository, manifest: BackupManifest, root: Path) -> None:
+    """Write the files, folders and links of a backup below a folder."""
     folders = []
     for entry in manifest.entries:
         relative = PurePosixPath(entry.path)
@@ -99,8 +106,50 @@ def _write_entries(repository: Repository, manifest: BackupManifest, root: Path)
                 path.symlink_to(entry.target)
             case "file":
                 _write_file(repository, entry, path)
+    _keep_ownership(manifest, root)
     for path, mode in reversed(folders):
         path.chmod(mode)
+
+
+def _keep_ownership(manifest: BackupManifest, root: Path) -> None:
+    """Write the numbers of the new folders where the home identifies its own and trusted folders by number.
+
+    Otherwise a restored workspace would count as one that Retinue did not create.
+    """
+    numbers = {
+        entry.path: (entry.stamp[0], (root / entry.path).stat().st_ino)
+        for entry in manifest.entries
+        if entry.kind == "folder" and entry.stamp
+    }
+    for entry in manifest.files:
+        folder = entry.path.removesuffix(f"/{WORKSPACE_STATE}")
+        if folder != entry.path and folder in numbers:
+            _edit_json(root / entry.path, partial(_renumber_workspace, *numbers[folder]))
+    moved = {(f"{manifest.home}/{path}", before): after for path, (before, after) in numbers.items()}
+
+    def renumber(state: dict[str, Any]) -> dict[str, Any]:
+        listed = [
+            each | {"inode": moved.get((each["path"], each["inode"]), each["inode"])} for each in state["folders"]
+        ]
+        return state | {"folders": listed}
+
+    if any(entry.path == TRUST_LIST for entry in manifest.files):
+        _edit_json(root / TRUST_LIST, renumber)
+
+
+def _renumber_workspace(before: int, after: int, state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"folder": after} if state.get("folder") == before else state
+
+
+def _edit_json(path: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change a file of JSON; one with another content stays as it is."""
+    try:
+        before = json.loads(path.read_bytes())
+        after = edit(before)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return
+    if after != before:
+        path.write_text(json.dumps(after, indent=2) + "\n")
 
 
 def _write_file(repository: Repository, entry: BackupEntry, path: Path) -> None:
