@@ -62,6 +62,7 @@ COMMANDS = {
     "approvals": ("retinue.cli.security:approvals", "Approve or deny what agents request; list and edit allow rules."),
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
     "import": ("retinue.cli.import_homes:import_homes", "Import a home of OpenClaw, or what Claude Code knows."),
+    "update": ("retinue.cli.update:update", "Update Retinue to a newer version, or undo the last update."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
+from retinue.core.approval import ApprovalRequest
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
 from retinue.core.sinks import Sink
@@ -15,7 +16,7 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 
 class GatewayArguments(Arguments):
-    action: Literal["get", "schema", "patch", "apply", "restart"]
+    action: Literal["get", "schema", "patch", "apply", "restart", "update.run"]
     key: str | None = argument(None, description="e.g. agents.defaults.model; default: everything")
     changes: dict[str, Any] = argument({}, description="for patch: key to value; null unsets")
     base_hash: str | None = argument(None, description="for patch: the hash that `get` gave")
@@ -41,6 +42,10 @@ class ConfigService(Protocol):
 
     async def restart(self, reason: str) -> dict[str, Any]: ...
 
+    async def update(self) -> dict[str, Any]:
+        """Start an update in the background; return where its progress is written."""
+        ...
+
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the gateway tool if a gateway runs in this process."""
@@ -56,7 +61,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         name="gateway",
         summary="Read or change settings",
         description="Read the configuration (`get`, `schema`), change it (`patch` with the hash from `get`), "
-        "reload a changed file (`apply`), `restart`. Only the owner changes permissions, secrets, plugins and hooks.",
+        "reload a changed file (`apply`), `restart`, `update.run` only if the owner asks for it. "
+        "Only the owner changes permissions, secrets, plugins and hooks.",
         arguments=GatewayArguments,
         run=run,
         deferred=True,
@@ -87,3 +93,22 @@ async def _run_action(config: ConfigService, arguments: GatewayArguments, contex
             facts = {"reason": arguments.reason}
             await require_approval_if_tainted(Sink.CONFIGURATION, "gateway", "Restart the gateway", facts, context)
             return await config.restart(arguments.reason)
+        case "update.run":
+            await _ask_to_update(context)
+            return await config.update()
+
+
+async def _ask_to_update(context: ToolContext) -> None:
+    """Ask the owner, also in a conversation without untrusted text: an update is never the agent's own idea."""
+    request = ApprovalRequest(
+        id=context.call_id,
+        tool="gateway",
+        title="Update Retinue and restart the gateway",
+        detail="retinue update --yes",
+        agent=context.agent,
+        session=context.session,
+        explanation=("Updates are made only if the owner agrees to each.",),
+    )
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"The update was not started: {answer.because}.")

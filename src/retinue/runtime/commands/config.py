@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +20,8 @@ from retinue.core.errors import ConfigError, RetinueError, UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.agent import GatewayControl
 from retinue.runtime.home import Home
+from retinue.storage.files import make_private_dir
+from retinue.storage.files.descriptors import PRIVATE_FILE
 
 CONFIG_USAGE = (
     "Usage: /config <key>, as in /config agents.defaults.model; /config set <key> <value>; /config unset <key>."
@@ -133,7 +139,27 @@ class ConfigTool(Struct, frozen=True):
         self.process.restart(f"the agent asked for it: {reason[:200] or 'no reason given'}")
         return {"restarting": True, "note": "The gateway restarts when the turn has ended."}
 
+    async def update(self) -> dict[str, Any]:
+        if self.process is None:
+            raise UsageError("No gateway runs in this process. The owner can update with `retinue update`.")
+        return {"started": True, "log": str(start_update(self.home))}
+
     def _hash(self) -> str:
         with suppress(OSError):
             return hashlib.sha256(self.home.paths.config_file.read_bytes()).hexdigest()
         return hashlib.sha256(b"").hexdigest()
+
+
+def start_update(home: Home) -> Path:
+    """Start `retinue update` as a process of its own, because it stops this gateway; return the file of its output."""
+    output = home.paths.log_file.with_name("update.log")
+    make_private_dir(output.parent)
+    command = [sys.executable, "-m", "retinue", "update", "--yes", "--home", str(home.paths.path)]
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True
+        )
+    finally:
+        os.close(descriptor)
+    return output

@@ -65,7 +65,7 @@ def restore_in_place(repository: Repository, name: str, home: Path) -> RestoredB
     lock = InstanceLock(HomePaths(home))
     try:
         with explained(home.name, home.parent):
-            _exchange(staging / "home", home)
+            exchange(staging / "home", home)
             _sync(home.parent)
     finally:
         lock.release()
@@ -163,7 +163,7 @@ def _write_file(repository: Repository, entry: BackupEntry, path: Path) -> None:
         os.close(descriptor)
 
 
-def _exchange(new: Path, old: Path) -> None:
+def exchange(new: Path, old: Path) -> None:
     """Exchange two folders in one step; file systems that cannot do it need two renames."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is not None and call(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _EXCHANGE) == 0:

@@ -199,3 +199,10 @@ def sweep_temporaries(folder: Path, older_than: datetime) -> int:
                 path.unlink()
                 removed += 1
     return removed
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with everything in it, if it exists."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
