@@ -63,6 +63,7 @@ COMMANDS = {
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
     "import": ("retinue.cli.import_homes:import_homes", "Import a home of OpenClaw, or what Claude Code knows."),
     "update": ("retinue.cli.update:update", "Update Retinue to a newer version, or undo the last update."),
+    "export": ("retinue.cli.export_home:export_home", "Export everything in open formats, without secrets."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
