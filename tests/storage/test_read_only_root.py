@@ -27,6 +27,7 @@ READING = {
 
 CHANGES: dict[str, Callable[[Root], object]] = {
     "write": lambda root: root.write("a.txt", b"x"),
+    "link": lambda root: root.link("b.txt", "a.txt"),
     "check_write": lambda root: root.check_write("a.txt"),
     "append": lambda root: root.append("a.txt", b"x"),
     "make_dir": lambda root: root.make_dir("d"),

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from retinue.automation.jobs import decode_job, encode_job
 from retinue.config.edit import Change, change_values
 from retinue.config.load import load_config
+from retinue.core.clock import derived_uuid
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey, parse_agent_id
 from retinue.runtime.home import Home, locate_workspace_of
-from retinue.runtime.importing.plan import stable_id
 from retinue.sessions.entries import Header
 from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.storage.backup.create import AGENT_STATE, AgentScope
@@ -196,7 +196,7 @@ def _write_tables(home: Home, tables: Mapping[str, list[dict[str, Any]]], old: s
 
 def _copy_job(row: Mapping[str, Any], old: str, new: AgentId) -> dict[str, Any]:
     job = decode_job(row["body"])
-    copy = replace(job, id=stable_id("copy", old, new, job.id), agent=new, enabled=False, next_at=None)
+    copy = replace(job, id=derived_uuid(f"copy:{old}:{new}:{job.id}")[:8], agent=new, enabled=False, next_at=None)
     return {**row, "id": copy.id, "body": encode_job(copy), "enabled": False, "next_at": None}
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -49,9 +51,7 @@ def _open_everything(home: Home) -> Iterator[str]:
 
 
 async def _take_turn() -> list[str]:
-    """Let an agent answer a message in an empty home, with a scripted model."""
-    from retinue.testing.modelserver import ModelServer
-    from retinue.testing.replies import says
+    """Let an agent answer a message in an empty home; a server on this machine plays the model."""
 
     async def ignore(_event: TurnEvent) -> None:
         pass
@@ -59,9 +59,10 @@ async def _take_turn() -> list[str]:
     with tempfile.TemporaryDirectory(prefix="retinue-prove-") as folder:
         paths = HomePaths(Path(folder) / "home")
         paths.path.mkdir()
-        async with ModelServer(says(ANSWER)) as server:
+        server = await asyncio.start_server(_play_model, "127.0.0.1", 0)
+        async with server:
             provider = {
-                "baseUrl": f"http://127.0.0.1:{server.port}/v1",
+                "baseUrl": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1",
                 "api": "openai-completions",
                 "apiKey": "none",
                 "models": [{"id": "test-model", "contextWindow": 100_000}],
@@ -74,3 +75,17 @@ async def _take_turn() -> list[str]:
     if done.status is TurnStatus.OK and done.text == ANSWER:
         return []
     return [f"a test turn failed: {done.error or done.text}"]
+
+
+async def _play_model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer any request with one streamed message, as the chat completions of OpenAI do."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    await reader.readexactly(int(length[1]) if length else 0)
+    chunk = {"id": "1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ANSWER}}]}
+    last = {"id": "1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    lines = "".join(f"data: {json.dumps(each)}\n\n" for each in (chunk, last))
+    headers = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    writer.write(f"{headers}{lines}data: [DONE]\n\n".encode())
+    await writer.drain()
+    writer.close()
