@@ -7,6 +7,9 @@ import signal
 import sys
 from collections.abc import Callable
 
+KILLS = int(os.environ.get("RETINUE_KILLS", "20"))
+"""How many seeded moments each test tries; the long benchmarks try 200."""
+
 CHANGES = frozenset(
     {
         "open",

@@ -12,9 +12,7 @@ import pytest
 from retinue.cli.main import run
 from tests.cli.conftest import RunCommand
 from tests.importing.openclaw_homes import make_database_home, make_half_migrated_home
-from tests.killing import count_steps, kill_at
-
-KILLS = 20
+from tests.killing import KILLS, count_steps, kill_at
 
 
 def _import() -> None:

@@ -23,9 +23,7 @@ from retinue.runtime.updates.environment import UpdateEnvironment, UpdateFailed
 from retinue.runtime.updates.run import RECORD, DoneUpdate, UpdateSteps, roll_back, update
 from retinue.storage.home_paths import HomePaths
 from tests.cli.conftest import RunCommand
-from tests.killing import count_steps, kill_at
-
-KILLS = 20
+from tests.killing import KILLS, count_steps, kill_at
 
 
 @pytest.fixture

@@ -22,10 +22,9 @@ from retinue.storage.backup.restore import restore_in_place, restore_new
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.object_store import BackupFailed
 from retinue.storage.process_locks import AlreadyRunning, InstanceLock
+from tests.killing import KILLS
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
-KILLS = 20
-"""For each of backup and restore; every run has its own moment."""
 
 
 @pytest.fixture

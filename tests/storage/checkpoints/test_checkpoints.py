@@ -13,11 +13,10 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.storage.checkpoints.store import CheckpointLimits, CheckpointStore, RestoredFiles
-from tests.killing import count_steps, kill_at
+from tests.killing import KILLS, count_steps, kill_at
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 SESSION = "agent:main:main"
-KILLS = 20
 
 
 @pytest.fixture(params=["folder", "repository"])
