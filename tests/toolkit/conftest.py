@@ -34,6 +34,7 @@ from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.processes.tools import exec_tool, process_tool
 from retinue.toolkit.sessions import SessionAccess
 from retinue.toolkit.settings import ExecSettings, ToolsSettings
+from retinue.toolkit.skills import SkillLearning
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import Toolset
 
@@ -151,6 +152,9 @@ class Board:
 
     def owner_contact(self) -> OwnerContact:
         raise AssertionError("there is no owner here")
+
+    def skill_learning(self) -> SkillLearning:
+        raise AssertionError("there are no proposals here")
 
     def config_service(self) -> ConfigService:
         raise AssertionError("there is no configuration here")

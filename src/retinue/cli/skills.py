@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import asdict
 
-from retinue.cli import skills_install, skills_registry, skills_review
+from retinue.cli import skills_install, skills_proposals, skills_registry, skills_review
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.terminal import format_value, label
 
@@ -47,7 +47,12 @@ def _which(command: Any) -> Any:
     return command
 
 
-for _command in (*skills_install.COMMANDS, *skills_review.COMMANDS, *skills_registry.COMMANDS):
+for _command in (
+    *skills_install.COMMANDS,
+    *skills_review.COMMANDS,
+    *skills_registry.COMMANDS,
+    skills_proposals.proposals,
+):
     skills.add_command(_command)
 
 

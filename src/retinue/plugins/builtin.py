@@ -22,6 +22,7 @@ TOOL_FAMILIES = {
     "cron": "retinue.toolkit.cron:make_tools",
     "message": "retinue.toolkit.message:make_tools",
     "owner": "retinue.toolkit.owner:make_tools",
+    "skills": "retinue.toolkit.skills:make_tools",
     "gateway": "retinue.toolkit.gateway:make_tools",
     "plan": "retinue.toolkit.sessions:make_plan_tool",
     "image": "retinue.toolkit.files.read_write:make_image_tool",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.message import Messenger
     from retinue.toolkit.owner import OwnerContact
+    from retinue.toolkit.skills import SkillLearning
 
 
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -120,6 +121,12 @@ class HomeSessionServices:
         from retinue.runtime.automation.webhooks import OwnerNotices
 
         return OwnerNotices(self._sessions)
+
+    def skill_learning(self) -> SkillLearning:
+        """Return the store of proposed skills."""
+        from retinue.runtime.agents.learning import HomeSkillLearning
+
+        return HomeSkillLearning(self._sessions.home)
 
     def config_service(self) -> ConfigService:
         """Return the configuration as agents may change it."""

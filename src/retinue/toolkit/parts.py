@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from retinue.toolkit.message import Messenger
     from retinue.toolkit.owner import OwnerContact
     from retinue.toolkit.sessions import SessionAccess
+    from retinue.toolkit.skills import SkillLearning
 
 
 class SessionStatus(Struct, frozen=True):
@@ -89,6 +90,10 @@ class SessionServices(Protocol):
 
     def owner_contact(self) -> OwnerContact:
         """Return the means to reach the owner."""
+        ...
+
+    def skill_learning(self) -> SkillLearning:
+        """Return the store of proposed skills."""
         ...
 
     def config_service(self) -> ConfigService:

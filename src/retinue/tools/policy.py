@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "group:web": ("web_search", "web_fetch"),
     "group:memory": ("memory_*",),
     "group:sessions": ("sessions_*", "subagents", "agents_list", "session_status"),
-    "group:automation": ("cron", "webhook_create"),
+    "group:automation": ("cron", "webhook_create", "skill_propose"),
     "group:messaging": ("message",),
     "group:ui": ("browser", "canvas", "ui_*"),
     "group:nodes": ("nodes",),
@@ -101,7 +101,9 @@ def _is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
-OWNER_TOOLS = frozenset({"cron", "gateway", "nodes", "ui_confirm", "ui_notify", "ui_prompt", "webhook_create"})
+OWNER_TOOLS = frozenset(
+    {"cron", "gateway", "nodes", "skill_propose", "ui_confirm", "ui_notify", "ui_prompt", "webhook_create"}
+)
 """Tools that act beyond the conversation they are called in, reserved for turns of the owner."""
 
 ELEVATED_TOOLS = parse_tool_names(("group:runtime",))

@@ -12,6 +12,7 @@ from retinue.wire import (
     messages,
     sessions,
     setup,
+    skills,
     subagents,
     system,
     workspace,
@@ -20,6 +21,6 @@ from retinue.wire.frames import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace)
+    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace, skills)
     for method in module.METHODS
 }

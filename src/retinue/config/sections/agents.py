@@ -149,6 +149,9 @@ class AgentDefaults(WorkspaceSettings):
     """Parameters of every request."""
     skills: list[str] | None = key(None)
     """The skills that agents may use. Default: all."""
+    skill_learning: Literal["off", "review", "auto"] = key("review")
+    """Whether agents may propose skills: `review` asks the owner, `auto` applies proposals of conversations without
+    untrusted text at once."""
     thinking_default: Thinking | None = key(None)
     """Reasoning effort."""
     reasoning_default: Literal["off", "on", "stream"] = key("off")
@@ -224,6 +227,8 @@ class AgentEntry(Settings):
     """Parameters of the agent's requests."""
     skills: list[str] | None = key(None)
     """The skills that the agent may use; overrides the default list; `[]` means none."""
+    skill_learning: Literal["off", "review", "auto"] | None = key(None)
+    """Whether the agent may propose skills."""
     skills_limits: AgentSkillsLimits | None = key(None)
     """Prompt limits of the agent's skills."""
     identity: Identity | None = key(None)

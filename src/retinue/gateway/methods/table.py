@@ -14,6 +14,7 @@ from retinue.gateway.methods import (
     messages,
     sessions,
     setup,
+    skills,
     subagents,
     system,
     workspace,
@@ -23,7 +24,7 @@ from retinue.gateway.plugins import plugin_methods
 from retinue.plugins.registry import PluginRegistry
 from retinue.wire.methods import METHODS
 
-_NOUNS = (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace)
+_NOUNS = (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace, skills)
 
 
 def methods_with_plugins(registry: PluginRegistry) -> Mapping[str, MethodBinding]:

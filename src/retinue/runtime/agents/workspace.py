@@ -61,6 +61,8 @@ STATE_FOLDERS = frozenset(
         "plugins",
         "presence",
         "sandboxes",
+        "skill-downloads",
+        "skill-proposals",
         "skill-versions",
         "skills",
     }

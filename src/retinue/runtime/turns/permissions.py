@@ -36,6 +36,7 @@ from retinue.runtime.agents.workspace import AgentWorkspace
 from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, person_of, working_folder
+from retinue.skills.learning.uses import UseCounter
 from retinue.structs.declare import arms_of, fields_of
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
 from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision, canonical_name
@@ -56,6 +57,7 @@ class TurnPermissions(Struct, frozen=True):
     """The person other than the owner for whom the turn is."""
     variables: SkillVariables = field(default_factory=SkillVariables)
     """The variables of the skills that the turn uses."""
+    uses: UseCounter = field(default_factory=UseCounter)
 
     async def context(self, run: RunId, ask: Ask | None, plan: TurnPlan) -> ToolContext:
         """Return the context of the turn's tools."""
@@ -92,6 +94,11 @@ class TurnPermissions(Struct, frozen=True):
     def watch(self, call: ToolCall, decision: ToolDecision) -> None:
         """Note the skills that a call uses, and record what was refused or ran with more rights than by default."""
         self.variables.notice_call(call)
+        workspace = self.parts.workspace
+        usable = [each.skill for each in workspace.skills() if each.gate.eligible]
+        text = json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
+        home = self.parts.home
+        self.uses.notice(home.paths.path, workspace.root.path, usable, text, home.clock.now())
         used = self.elevated is not Elevation.OFF and call.name in ELEVATED_TOOLS
         if not decision.denied and not used:
             return

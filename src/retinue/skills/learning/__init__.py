@@ -1,0 +1,1 @@
+"""Skills that an agent proposes, which the owner reviews, and how often skills are used."""

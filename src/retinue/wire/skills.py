@@ -1,0 +1,94 @@
+"""Skills that agents propose, and the owner's decision about them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from retinue.wire.frames import Method, Nothing, Params, Wire
+from retinue.wire.protocol import Scope
+
+ProposalId = Annotated[str, Meta(min_length=4, max_length=40)]
+
+
+class ProposedChange(Wire, frozen=True):
+    """A proposal of a new skill or of a change; `label` is the origin of what the conversation contained."""
+
+    id: str
+    name: str
+    kind: Literal["new", "change"]
+    agent: str
+    reason: str
+    state: Literal["pending", "accepted", "rejected"]
+    session: str
+    label: str
+    untrusted: bool
+    private: bool
+    created_at: str
+    files: dict[str, str | None]
+    """New contents by name; null for a file to remove."""
+    test: str = ""
+    decided_by: str = ""
+    because: str = ""
+
+
+class UnusedSkillEntry(Wire, frozen=True):
+    """An installed skill that was not used for a long time."""
+
+    name: str
+    path: str
+    uses: int
+
+
+class ProposalList(Wire, frozen=True):
+    """All proposals, the oldest first, and skills that can be retired."""
+
+    proposals: list[ProposedChange]
+    unused: list[UnusedSkillEntry]
+
+
+class ProposalDetails(Wire, frozen=True):
+    """A proposal with the differences that accepting it makes; `problem` is why it cannot be accepted."""
+
+    proposal: ProposedChange
+    diff: str
+    notes: list[str]
+    problem: str = ""
+
+
+class OfProposal(Params, frozen=True):
+    """A proposal, by its id."""
+
+    id: ProposalId
+
+
+class AcceptProposal(OfProposal, frozen=True):
+    """With `force`, findings of the scan do not prevent it."""
+
+    force: bool = False
+
+
+class RejectProposal(OfProposal, frozen=True):
+    """A reason, for the owner's own record."""
+
+    reason: Annotated[str, Meta(max_length=400)] = ""
+
+
+class ProposalDecided(Wire, frozen=True):
+    """What was done, as a sentence."""
+
+    proposal: ProposedChange
+    told: str
+
+
+PROPOSALS_LIST = Method("skills.proposals.list", Scope.APPROVE, Nothing, ProposalList, "List proposed skills.")
+PROPOSALS_SHOW = Method("skills.proposals.show", Scope.APPROVE, OfProposal, ProposalDetails, "Show a proposed skill.")
+PROPOSALS_ACCEPT = Method(
+    "skills.proposals.accept", Scope.APPROVE, AcceptProposal, ProposalDecided, "Accept a proposed skill.", changes=True
+)
+PROPOSALS_REJECT = Method(
+    "skills.proposals.reject", Scope.APPROVE, RejectProposal, ProposalDecided, "Reject a proposed skill.", changes=True
+)
+
+METHODS = (PROPOSALS_LIST, PROPOSALS_SHOW, PROPOSALS_ACCEPT, PROPOSALS_REJECT)
