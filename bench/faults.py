@@ -28,7 +28,7 @@ from bench.faults_endurance import SECONDS as ENDURANCE_SECONDS
 from bench.faults_endurance import run_endurance
 from bench.faults_flood import MESSAGES as MESSAGES_IN_FLOOD
 from bench.faults_flood import run_flood
-from bench.faults_kills import run_kills
+from bench.faults_kills import run_kills, run_skill_kills
 from bench.faults_large import run_large
 from bench.faults_power import run_power
 from bench.faults_resources import run_resources
@@ -84,6 +84,7 @@ def _parts(*, full: bool) -> Mapping[str, Callable[[Sheet], None]]:
         "large data": run_large,
         "flood": partial(run_flood, messages=MESSAGES_IN_FLOOD),
         "kills every three seconds": run_kills,
+        "kills while skills change": run_skill_kills,
         "endurance": partial(run_endurance, seconds=ENDURANCE_SECONDS),
     }
 

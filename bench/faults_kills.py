@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 from tests.faults.spaced_kills import kill_regularly
+from tests.skills.killed_changes import check_killed_change
 
 from bench.measure import Sheet
 
@@ -22,6 +23,17 @@ def run_kills(sheet: Sheet, cases: int = KILLS, seed: int = 0) -> None:
         raise AssertionError("\n".join(found.given_up[:20]))
     note = f"{len(found.accepted)} messages acknowledged, 0 given up"
     sheet.row(f"kill -9 of the gateway every {SPACING_SECONDS:g} s", cases, "kills", note)
+
+
+SKILL_KILLS = 200
+
+
+def run_skill_kills(sheet: Sheet, cases: int = SKILL_KILLS) -> None:
+    """Kill changes of an installed skill at every step; it must stay whole and usable."""
+    for seed in range(cases):
+        with tempfile.TemporaryDirectory() as place:
+            check_killed_change(Path(place), seed)
+    sheet.row("kill -9 while a skill is installed, updated, rolled back or removed", cases, "kills", "0 half-installed")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import asdict
 
-from retinue.cli import skills_install, skills_proposals, skills_registry, skills_review
+from retinue.cli import skills_dependencies, skills_install, skills_proposals, skills_registry, skills_review
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.terminal import format_value, label
 
@@ -52,6 +52,7 @@ for _command in (
     *skills_review.COMMANDS,
     *skills_registry.COMMANDS,
     skills_proposals.proposals,
+    skills_dependencies.dependencies,
 ):
     skills.add_command(_command)
 
@@ -105,7 +106,20 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
     """Report for every skill whether it can be used, and if not, why."""
     with _open(invocation, agent, paths) as room:
         judged, found, catalog = room.skills(), room.library.load(), room.skill_catalog()
-    invocation.show(_check_data(judged, found, catalog), lambda: _check_text(judged, found, catalog))
+        plans = {
+            item.skill.name: skills_dependencies.list_plans(room.home, item.skill)
+            for item in judged
+            if item.skill.install and not item.gate.eligible
+        }
+    data = _check_data(judged, found, catalog)
+    data["install"] = [
+        {"skill": name, "ways": [skills_dependencies.describe_plan(plan) for plan in ways]}
+        for name, ways in plans.items()
+    ]
+    commands = [(name, ways[0].text) for name, ways in plans.items() if ways and not ways[0].problem]
+    offered = table([(text, f"retinue skills dependencies {name}") for name, text in commands], indent="  ")
+    title = f"\n\nWhat skills need can be installed ({len(commands)})\n{offered}" if commands else ""
+    invocation.show(data, lambda: _check_text(judged, found, catalog) + title)
     return 1 if strict and (found.problems or found.limits or catalog.omitted) else 0
 
 

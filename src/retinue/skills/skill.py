@@ -105,6 +105,7 @@ class InstallWay(Declared, rename="camel"):
     package: Text = None
     module: Text = None
     url: Text = None
+    sha256: Text = None
     archive: Text = None
     extract: bool | None = None
     strip_components: int | None = None
@@ -266,6 +267,7 @@ class InstallSpec(Struct, frozen=True):
     extract: bool | None = None
     strip_components: int | None = None
     target_dir: str | None = None
+    sha256: str | None = None
 
 
 class Skill(Struct, frozen=True):
@@ -367,4 +369,5 @@ def _convert_install(way: InstallWay) -> InstallSpec:
         extract=way.extract,
         strip_components=way.strip_components,
         target_dir=way.target_dir,
+        sha256=way.sha256,
     )

@@ -21,6 +21,18 @@ from retinue.wire.frames import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace, skills)
+    for module in (
+        system,
+        messages,
+        sessions,
+        agents,
+        approvals,
+        automation,
+        setup,
+        subagents,
+        inspection,
+        workspace,
+        skills,
+    )
     for method in module.METHODS
 }

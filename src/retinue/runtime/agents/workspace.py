@@ -63,6 +63,7 @@ STATE_FOLDERS = frozenset(
         "sandboxes",
         "skill-downloads",
         "skill-proposals",
+        "skill-tools",
         "skill-versions",
         "skills",
     }

@@ -43,6 +43,7 @@ class LockedSkill(Struct, frozen=True, rename="camel", omit_defaults=True):
     origin: SkillOrigin = SkillOrigin()
     accepted: str = ""
     next: str = ""
+    next_origin: SkillOrigin | None = None
     installed: str = ""
     files: dict[str, FileHash] = {}
     versions: tuple[KeptVersion, ...] = ()

@@ -136,7 +136,7 @@ class SkillStore(Struct, frozen=True):
         self.reached("version stored")
         key = folder_key(self.home, folder)
         known = lock.skills.get(key) or LockedSkill(folder.name)
-        pending = replace(known, next=digest if accept else "")
+        pending = replace(known, next=digest if accept else "", next_origin=origin if accept else None)
         lock = SkillLock(skills=lock.skills | {key: pending})
         write_lock(self.home, lock)
         self.reached("lock prepared")
@@ -156,7 +156,7 @@ class SkillStore(Struct, frozen=True):
         kept = KeptVersion(digest, self.clock.now().isoformat(), version, accept)
         others = tuple(each for each in known.versions if each.digest != digest)
         accepted = digest if accept else known.accepted
-        return replace(known, installed=digest, accepted=accepted, next="", versions=(*others, kept))
+        return replace(known, installed=digest, accepted=accepted, next="", next_origin=None, versions=(*others, kept))
 
     def _write(self, lock: SkillLock, folder: Path, entry: LockedSkill) -> LockedSkill:
         write_lock(self.home, SkillLock(skills=lock.skills | {folder_key(self.home, folder): entry}))
@@ -196,9 +196,11 @@ class SkillStore(Struct, frozen=True):
             folder = self.home / key
             roots.add(folder.parent)
             if entry.next and self._digest_now(folder) == entry.next:
-                recovered[key] = self._settle(entry, entry.next, "", accept=True)
+                origin = entry.next_origin or entry.origin
+                settled = self._settle(entry, entry.next, origin.version, accept=True)
+                recovered[key] = replace(settled, origin=origin, files=hash_files(read_folder(folder)))
             elif entry.next:
-                recovered[key] = replace(entry, next="")
+                recovered[key] = replace(entry, next="", next_origin=None)
             if not entry.accepted and not folder.exists():
                 del recovered[key]
         for root in roots:
