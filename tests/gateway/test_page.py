@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from websockets.asyncio.client import connect
 
@@ -549,6 +550,10 @@ async def test_calls_with_the_same_id_stay_apart_and_endings_survive_a_reload(vi
 
 async def test_a_first_message_that_stayed_unanswered_survives_a_reload(visitor: Visitor, hall: Hall) -> None:
     hall.write_config(agents={"defaults": {"model": "test/test-model", "budget": {"perDay": {"tokens": 1}}}})
+    async with raw_socket(hall) as owner:
+        key = "agents.defaults.budget.perDay.tokens"
+        while (await owner.result("config.get", key=key))["value"] != 1:
+            await anyio.sleep(0.01)
     await visitor.sign_in()
     await visitor.say("hello")
     await visitor.idle()
@@ -558,7 +563,7 @@ async def test_a_first_message_that_stayed_unanswered_survives_a_reload(visitor:
     await visitor.sees("budget for today is used up")
     await visitor.page.reload()
     await visitor.sees("a first message")
-    await visitor.sees("budget for today is used up")
+    await expect(visitor.log.get_by_text("budget for today is used up")).to_have_count(1)
 
 
 async def test_a_question_of_the_agent_is_answered_with_text_on_the_page(visitor: Visitor, hall: Hall) -> None:

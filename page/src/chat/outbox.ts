@@ -58,6 +58,10 @@ export class Outbox {
     return [...this.#waiting.values()].some((message) => message.sessionKey === sessionKey);
   }
 
+  waitsFor(run: string): boolean {
+    return this.#waiting.has(run);
+  }
+
   knows(run: string): boolean {
     return this.#waiting.has(run) || this.#ended.has(run);
   }

@@ -25,6 +25,8 @@ import { Outbox } from "./outbox";
 const HISTORY = 200;
 /** With more items than this, the conversation is read again when a turn ends, so that the tab does not grow. */
 const MAX_ITEMS = 400;
+const WATCH_MS = 1_000;
+const MAX_WAIT_MS = 15_000;
 const MAX_READ_OUT = 1_000;
 const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The previous conversation was archived, and a new one was started.";
@@ -84,6 +86,7 @@ export class Thread {
   #outbox = new Outbox((sent) => {
     if (sent.sessionKey === this.key.value) this.conversation.noteRun(sent.run, sent.own);
     this.#sending.value += 1;
+    void this.#watch(sent.run, sent.sessionKey);
   });
   #sessionId: string | null = null;
   #epoch = "";
@@ -179,7 +182,7 @@ export class Thread {
     this.#draw(history, joined);
     this.isLoading.value = false;
     await loadSessions();
-    await this.#catchUp(history.entries);
+    await this.#catchUp(history);
   }
 
   async #introduce(sessionKey: string | null): Promise<void> {
@@ -223,10 +226,13 @@ export class Thread {
   }
 
   #draw(history: History, joined: Subscribed): void {
-    const events = unfinishedFrom(this.#buffer ?? [], history.seq);
+    const heard = this.#buffer ?? [];
+    const events = unfinishedFrom(heard, history.seq);
+    // What happened since the history was read and belongs to no turn, such as a message that is not answered.
+    const single = heard.filter((frame) => frame.seq > history.seq && !events.includes(frame));
     this.#buffer = null;
     this.#epoch = history.epoch;
-    this.#seq = Math.max(joined.seq, events.at(-1)?.seq ?? 0);
+    this.#seq = Math.max(joined.seq, heard.at(-1)?.seq ?? 0);
     this.#sessionId = history.sessionId;
     this.#shownEntries = history.entries.length;
     const key = this.key.value!;
@@ -239,16 +245,34 @@ export class Thread {
     const runs = history.entries.map((entry) => entry.run as string | undefined);
     this.#outbox.ended(runs.filter((run): run is string => Boolean(run) && !running.includes(run!)));
     for (const own of this.#outbox.of(key)) this.conversation.putBack(own);
-    for (const frame of events) this.#apply(frame);
+    for (const frame of [...single, ...events]) this.#apply(frame);
     this.#sending.value += 1;
   }
 
+  /** A message that no model sees, for example because of the budget, has an outcome but no turn: ask for it. */
+  async #watch(run: string, sessionKey: string): Promise<void> {
+    await pause(WATCH_MS);
+    while (isOnline.value && this.#outbox.waitsFor(run)) {
+      const isQueued = this.conversation.running.value !== null;
+      const found = isQueued ? null : await attempting(() => call("agent.wait", { runId: run, timeoutMs: MAX_WAIT_MS }));
+      await pause(WATCH_MS); // events that were sent before the answer are read first
+      const outbound = found?.outbound;
+      if (!outbound || !this.#outbox.waitsFor(run)) continue;
+      this.#outbox.ended([run]);
+      if (sessionKey === this.key.value) this.conversation.note(outbound.error || outbound.text, Boolean(outbound.error));
+      this.#sending.value += 1;
+      await attempting(() => call("agent.confirm", { runId: run }));
+    }
+  }
+
   /** Show missed answers that the history does not contain, and confirm all of them. */
-  async #catchUp(entries: Entry[]): Promise<void> {
+  async #catchUp(history: History): Promise<void> {
     if (!may("write")) return;
+    const told = toldIn(history);
     const { answers } = await call("agent.missed", { sessionKey: this.key.value });
     for (const { outbound } of answers) {
-      const isShown = entries.some((entry) => entry.run === outbound.runId);
+      const isRun = history.entries.some((entry) => entry.run === outbound.runId);
+      const isShown = isRun || told.has(outbound.error || outbound.text);
       if (!isShown && !outbound.silent) this.conversation.note(outbound.error || outbound.text, Boolean(outbound.error));
       await call("agent.confirm", { runId: outbound.runId });
     }
@@ -286,7 +310,7 @@ export class Thread {
   }
 
   #apply(frame: Event): void {
-    this.#seq = frame.seq;
+    this.#seq = Math.max(this.#seq, frame.seq);
     const { runs, event } = frame.payload as TurnPayload;
     const end = this.conversation.apply(runs, event);
     if (event.type === "turn_started") this.#outbox.begun(runs);
@@ -324,6 +348,16 @@ export class Thread {
     if (!key.includes(`:${OWN_PREFIX}`) || row?.label) return;
     await call("sessions.patch", { sessionKey: key, label: shorten(words, 60) });
   }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** The reasons and notes that a history shows. */
+function toldIn({ entries, notes }: History): Set<string> {
+  const all = [...notes, ...entries.flatMap((entry) => (entry.notes ?? []) as Record<string, string>[])];
+  return new Set(all.flatMap(({ text, why }) => [text, why]).filter((each): each is string => Boolean(each)));
 }
 
 export const thread = new Thread();
