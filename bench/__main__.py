@@ -12,7 +12,7 @@ from bench.measure import Sheet
 
 BENCHES = (
     *("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
-    *("delegation", "backup", "mcp_servers"),
+    *("delegation", "backup", "mcp_servers", "page"),
 )
 FULL: tuple[str, ...] = ("faults", "hijack", "memory_faults", "races", "openapi", "endurance")
 
