@@ -16,7 +16,6 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
-from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime, open_runtime
 from retinue.storage.home_paths import HomePaths
@@ -125,9 +124,3 @@ async def model() -> AsyncIterator[Follower]:
 
     async with Follower() as server:
         yield server
-
-
-def runtime_of(heart: HeartbeatRunner) -> Runtime:
-    """The runtime that a heart beats in."""
-    assert isinstance(heart.sessions, Runtime)
-    return heart.sessions

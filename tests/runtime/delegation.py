@@ -101,7 +101,7 @@ class Scene:
         return [text for text in self.said(session) if text.startswith(f"[Sub-agent {child.run} ")]
 
     def said(self, session: SessionKey = MAIN) -> list[str]:
-        history = HomeSessionTools(self.runtime, self.runtime.dispatcher)._messages(session, 100)
+        history = HomeSessionTools(self.runtime.sessions, self.runtime.dispatcher)._messages(session, 100)
         return [row["text"] for row in history]
 
 

@@ -83,7 +83,9 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
 async def test_a_runaway_is_stopped_by_its_time_limit_and_its_parent_hears_why(tmp_path: Path) -> None:
     async with Runaway() as model, serving(tmp_path, model) as scene:
         wish = SpawnArguments(task="Write on and on.", run_timeout_seconds=1)
-        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        await HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher).spawn(
+            CallingSession(MAIN, owner=True), wish
+        )
         child = await scene.told(scene.subagents.store.all()[0])
         assert child.state is ChildState.TIMED_OUT
         assert child.usage.total > 0
@@ -131,7 +133,7 @@ async def test_waiting_for_a_place_takes_nothing_from_the_time_limit(tmp_path: P
     settings = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
     company_asker = CallingSession(MAIN, owner=True)
     async with serving(tmp_path, model, **settings) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         await access.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
         await access.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
         first, second = sorted(scene.subagents.store.all(), key=lambda child: child.task, reverse=True)
@@ -150,7 +152,7 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
         await scene.until(lambda: model.tasks == ["First."])
         queued = await scene.spawn(SpawnOrder("Still queued."))
         await scene.until(lambda: scene.runtime.services.lanes.waiting == 1)
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         told = await access.manage_subagents(
             CallingSession(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run)
         )

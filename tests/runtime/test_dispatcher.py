@@ -53,7 +53,7 @@ async def scripted(path: Path) -> AsyncIterator[tuple[Runtime, ScriptedRunner]]:
     async with staged(path) as stage, stage.open() as runtime:
         runner = ScriptedRunner(runtime.agent(KEY.agent), KEY)
         runner.failures, runner.gates, runner.answered = {}, {}, []
-        runtime._runners[KEY] = runner
+        runtime.sessions._runners[KEY] = runner
         yield runtime, runner
 
 

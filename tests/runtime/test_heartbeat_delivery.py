@@ -11,10 +11,11 @@ from retinue.automation.heartbeat import WakeReason
 from retinue.core.envelope import Inbound, Origin, PeerKind
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
+from retinue.runtime.open import show_nothing
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
-from tests.runtime.conftest import Stage, runtime_of
+from tests.runtime.conftest import Stage
 from tests.runtime.test_heartbeats import MAIN, Counting, awake
 
 pytestmark = pytest.mark.anyio
@@ -73,13 +74,13 @@ async def test_where_a_report_goes(
     async with ModelServer(says("hello"), then=says("The build is red.")) as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
-            answer = await runtime_of(heart).say(Inbound("hi", MAIN, origin=ADA, channel="http"))
-            await runtime_of(heart).confirm(answer.run)
+            answer = await heart.dispatcher.say(Inbound("hi", MAIN, origin=ADA, channel="http"), show_nothing)
+            heart.sessions.services.inbox.delivered(answer.run)
             beat = await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             assert beat.outcome == outcome
             assert told_on(heart, "home") == home
             assert told_on(heart, "office") == office
-            assert await runtime_of(heart).missed(MAIN) == ()
+            assert heart.sessions.services.inbox.undelivered(MAIN) == ()
 
 
 async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
@@ -89,11 +90,11 @@ async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
     ):
         eve = Origin("http", "home", PeerKind.DIRECT, "eve")
         chat = SessionKey.parse("agent:main:http:home:direct:eve")
-        answer = await runtime_of(heart).say(Inbound("hi", chat, owner=False, origin=eve, channel="http"))
-        await runtime_of(heart).confirm(answer.run)
+        answer = await heart.dispatcher.say(Inbound("hi", chat, owner=False, origin=eve, channel="http"), show_nothing)
+        heart.sessions.services.inbox.delivered(answer.run)
         assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         assert told_on(heart, "home") == []
-        assert [item.outbound.text for item in await runtime_of(heart).missed(MAIN)] == ["The build is red."]
+        assert [item.outbound.text for item in heart.sessions.services.inbox.undelivered(MAIN)] == ["The build is red."]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from retinue.core.messages import Usage, UserMessage
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
 from retinue.runtime.automation.jobs import open_job_runner
+from retinue.runtime.open import show_nothing
 from retinue.runtime.turns.loop_setup import is_background
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import SPAWNED_BY
@@ -33,7 +34,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, refuses, says
-from tests.runtime.conftest import Stage, runtime_of, staged
+from tests.runtime.conftest import Stage, staged
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +106,7 @@ async def test_a_week(tmp_path: Path) -> None:
             assert counted["repeated", ""] == 4
             delivered = counted["delivered", "The build is red."]
             assert delivered == 5
-            missed = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
+            missed = [item.outbound.text for item in heart.sessions.services.inbox.undelivered(MAIN)]
             assert missed == ["The build is red."] * delivered
             spent = sum(beat.tokens for beat in heart.wake_log.log(DEFAULT_AGENT, 1_000))
             assert spent == 49 * 120
@@ -177,18 +178,18 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
             system, asked = request.json["messages"]
             assert "look at the build" not in system["content"]
             assert asked["content"].index("look at the build") < asked["content"].index(HEARTBEAT_PROMPT)
-            (missed,) = await runtime_of(heart).missed(MAIN)
+            (missed,) = heart.sessions.services.inbox.undelivered(MAIN)
             assert missed.outbound.text == "The build is red."
 
 
 async def test_a_heartbeat_moves_nothing_of_what_a_provider_has_cached(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (stage, heart):
-        await runtime_of(heart).say(Inbound("hello", MAIN))
+        await heart.dispatcher.say(Inbound("hello", MAIN), show_nothing)
         await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
         await rest(heart)
         (stage.workspace / "HEARTBEAT.md").write_text("- [ ] something else\n")
         await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
-        await runtime_of(heart).say(Inbound("and now?", MAIN))
+        await heart.dispatcher.say(Inbound("and now?", MAIN), show_nothing)
         sent = [request.json for request in server.requests]
         assert len(sent) == 4
         for earlier, later in pairwise(sent):
@@ -210,7 +211,7 @@ async def test_a_target_of_none_delivers_nothing(tmp_path: Path) -> None:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server, target="none") as (_, heart):
             assert (await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
-            assert await runtime_of(heart).missed(MAIN) == ()
+            assert heart.sessions.services.inbox.undelivered(MAIN) == ()
 
 
 async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ async def test_only_agents_with_a_heartbeat_of_their_own_beat_where_there_are_an
 
 async def test_an_isolated_heartbeat_remembers_nothing_of_the_last(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, isolatedSession=True) as (_, heart):
-        await runtime_of(heart).say(Inbound("hello", MAIN))
+        await heart.dispatcher.say(Inbound("hello", MAIN), show_nothing)
         for _ in range(2):
             await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
             await rest(heart)
@@ -255,7 +256,7 @@ async def test_a_light_heartbeat_sees_the_checklist_alone(tmp_path: Path) -> Non
                 assert ("Curious as a cat." in system["content"]) is not light
                 assert "look at the build" in asked["content"]
         async with beating(tmp_path, server, isolatedSession=True, lightContext=True) as (_, heart):
-            await runtime_of(heart).say(Inbound("hello", MAIN))
+            await heart.dispatcher.say(Inbound("hello", MAIN), show_nothing)
             assert "Curious as a cat." in server.requests[-1].body.decode()
 
 
@@ -266,7 +267,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
             place = tmp_path / str(wanted)
             async with beating(place, server, includeReasoning=wanted) as (_, heart):
                 await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
-                (missed,) = await runtime_of(heart).missed(MAIN)
+                (missed,) = heart.sessions.services.inbox.undelivered(MAIN)
                 assert missed.outbound.text.startswith(told)
                 assert missed.outbound.text.endswith("The build is red.")
                 assert "secret-key" not in missed.outbound.text
@@ -275,7 +276,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
 async def test_another_model_can_look_after_things(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, model="test/other-model") as (_, heart):
         await heart.run_now(DEFAULT_AGENT, WakeReason.MANUAL)
-        await runtime_of(heart).say(Inbound("hello", MAIN))
+        await heart.dispatcher.say(Inbound("hello", MAIN), show_nothing)
         assert [request.json["model"] for request in server.requests] == ["other-model", "test-model"]
 
 
@@ -341,7 +342,7 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
 async def test_every_wake_is_written_down_with_its_reason(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (_, heart):
         await heart.run_now(DEFAULT_AGENT, WakeReason.INTERVAL)
-        async with open_job_runner(runtime_of(heart).dispatcher) as runner:
+        async with open_job_runner(heart.dispatcher) as runner:
             job = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
             await runner.run_now(runner.store.add(job))
         last, first = heart.wake_log.log(DEFAULT_AGENT, 10)
@@ -382,7 +383,7 @@ async def test_a_heartbeat_without_reports_slows_down_and_says_so_once(tmp_path:
         await live(stage, heart, 18)
         assert heart.interval(DEFAULT_AGENT) == timedelta(hours=2)
         assert len(server.requests) == 12 + 12 + 3
-        told = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
+        told = [item.outbound.text for item in heart.sessions.services.inbox.undelivered(MAIN)]
         assert [text.partition("every ")[2][:14] for text in told] == ["1h instead of ", "2h instead of "]
         server.answer = staticmethod(lambda number: "The build is red.")
         await live(stage, heart, 2)
@@ -410,7 +411,7 @@ async def test_background_work_has_a_daily_budget_that_is_reported_once(tmp_path
         async with awake(stage) as heart:
             await live(stage, heart, 4)
             assert outcomes(heart) == {("quiet", ""): 3, ("skipped", SkipReason.BUDGET): 5}
-            told = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
+            told = [item.outbound.text for item in heart.sessions.services.inbox.undelivered(MAIN)]
             assert len(told) == 1
             assert "The daily budget for background work is used up (360 of 300 tokens)" in told[0]
             assert "agents.defaults.budget.background" in told[0]
@@ -418,8 +419,8 @@ async def test_background_work_has_a_daily_budget_that_is_reported_once(tmp_path
             async with open_job_runner(heart.dispatcher) as runner:
                 ran = await runner.run_now(runner.store.add(job))
             assert "background work is used up" in ran.summary
-            assert len(await runtime_of(heart).missed(MAIN)) == 1, "a refused job does not tell it again"
-            answer = await runtime_of(heart).say(Inbound("hello", MAIN))
+            assert len(heart.sessions.services.inbox.undelivered(MAIN)) == 1, "a refused job does not tell it again"
+            answer = await heart.dispatcher.say(Inbound("hello", MAIN), show_nothing)
             assert answer.error is None, "a person is answered all the same"
             assert len(server.requests) == 4
             stage.clock.advance(timedelta(days=1))

@@ -176,7 +176,7 @@ async def test_the_session_of_a_run_is_put_away_after_its_time(
             await run_job(runtime, job(target="agent:main:cron:diary"))
             stage.clock.advance(timedelta(hours=hours))
             async with open_job_runner(runtime.dispatcher) as runner:
-                archive_runs(runtime, runner.store)
+                archive_runs(runtime.sessions, runner.store)
             folder = stage.home.sessions(DEFAULT_AGENT)
             live = {str(session.key) for session in runtime.agent(DEFAULT_AGENT).store.list()}
     assert {"agent:main:main", "agent:main:cron:diary"} <= live

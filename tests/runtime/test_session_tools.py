@@ -54,7 +54,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
         for key in (MAIN, IDEAS, WRITER):
             await scene.say("Hi.", key)
         child = await scene.told(await scene.spawn(SpawnOrder("Work.")))
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         keys = {"main": MAIN, "ideas": IDEAS, "writer": WRITER, "child": child.session}
         listed = {row["key"] for row in rows(await access.sessions(ASKER, 50))}
         assert listed == {keys[name].text for name in seen}
@@ -70,7 +70,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
 
 async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         child = await scene.spawn(SpawnOrder("Find the answer.", label="search"))
         await scene.until(lambda: scene.child(child).started_at is not None)
         (row,) = rows(await access.manage_subagents(ASKER, SubagentsArguments()))
@@ -93,7 +93,7 @@ async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: 
 async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower) -> None:
     agents = {"list": [{"id": "main", "subagents": {"allowAgents": ["writer"]}}, {"id": "writer"}, {"id": "cook"}]}
     async with serving(tmp_path, model, agents=agents) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         assert [row["id"] for row in rows(await access.agents(ASKER))] == ["main", "writer"]
         assert [row["id"] for row in rows(await access.agents(CallingSession(WRITER, owner=True)))] == ["writer"]
 
@@ -101,7 +101,7 @@ async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower
 async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("hello"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         await scene.say("Hi.", IDEAS)
         assert not (await access.history(ASKER, "ideas", 5)).foreign
         careful = CallingSession(MAIN, owner=True, tainted=True)
@@ -119,7 +119,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
         await scene.until(lambda: bool(model.tasks))
         page = UserMessage((Text("a page"),), label=Label.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         assert (await access.manage_subagents(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
         model.gate.set()
         await scene.told(child)
@@ -128,7 +128,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
 
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         wish = decode(SpawnArguments, {"task": "Look.", "taskName": "scout-1"})
         await access.spawn(ASKER, wish)
         with pytest.raises(UsageError, match="is called 'scout-1'"):
@@ -158,7 +158,7 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("REPLY_SKIP"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        told = await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).send(
+        told = await HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher).send(
             ASKER, SessionsSendArguments(session_key="ideas", message="Thanks.")
         )
         assert isinstance(told.facts, dict)

@@ -75,7 +75,7 @@ async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, mode
     async with serving(tmp_path, model) as scene:
         asker = CallingSession(MAIN, owner=True)
         wish = SpawnArguments(task="Think forever.", run_timeout_seconds=1)
-        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
+        await HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher).spawn(asker, wish)
         await scene.until(lambda: any("timed out" in text for text in scene.said()))
         (child,) = scene.subagents.store.all()
         assert child.state is ChildState.TIMED_OUT
@@ -147,7 +147,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
     async with serving(tmp_path, model) as scene:
         await scene.say("one")
         await scene.say("two", ideas)
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         asker = CallingSession(MAIN, owner=True)
         assert [row["key"] for row in rows(await access.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
@@ -160,7 +160,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         with pytest.raises(UsageError, match="not belong to this session"):
             await access.manage_subagents(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher)
         answer = (await access.send(asker, SessionsSendArguments(session_key="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
@@ -193,7 +193,7 @@ async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Pa
     stage = Stage(HomePaths(tmp_path / "home"), model)
     async with stage.open() as runtime:
         with pytest.raises(UsageError, match="retinue gateway start"):
-            await HomeSessionTools(runtime, runtime.dispatcher).spawn(
+            await HomeSessionTools(runtime.sessions, runtime.dispatcher).spawn(
                 CallingSession(MAIN, owner=True), SpawnArguments(task="x")
             )
 

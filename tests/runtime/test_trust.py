@@ -74,7 +74,7 @@ async def test_its_skills_hooks_and_boot_file_are_off(stage: Stage) -> None:
         assert "trap" not in await skills_of(runtime)
         assert not load_hook_folders(runtime.home).hooks
         async with serve_unwatched(runtime.dispatcher) as switchboard:
-            await boot_agents(runtime, switchboard)
+            await boot_agents(runtime.sessions, switchboard)
         greeting = await runtime.greet(MAIN)
     assert "retinue workspace trust" in greeting.caution
     assert stage.server.model_requests == []

@@ -167,7 +167,9 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
         wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
-        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        await HomeSessionTools(scene.runtime.sessions, scene.runtime.dispatcher).spawn(
+            CallingSession(MAIN, owner=True), wish
+        )
         (child,) = scene.subagents.store.all()
         await scene.told(child)
         assert f"Working directory: {workspace / 'projects'}" in model.prompts[0]

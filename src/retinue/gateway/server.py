@@ -138,19 +138,20 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
     async with open_runtime(home, degrades=True) as runtime, anyio.create_task_group() as tasks:
         auth = _make_authenticator(runtime)
         hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
-        channels = OpenChannels(runtime)
-        delivery, typing = DeliveryService(runtime, channels), TypingIndicator(runtime, channels, tasks)
+        sessions = runtime.sessions
+        channels = OpenChannels(sessions)
+        delivery, typing = DeliveryService(sessions, channels), TypingIndicator(sessions, channels, tasks)
         tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, delivery, typing)
-        prompts = ApprovalPrompts(runtime, connections.ask, connections.can_approve, delivery.wake)
+        prompts = ApprovalPrompts(sessions, connections.ask, connections.can_approve, delivery.wake)
         async with (
             runtime.dispatcher.serving(turns.publish, prompts.ask) as dispatcher,
             open_subagents(dispatcher) as subagents,
         ):
-            jobs, heartbeats = make_job_runner(runtime, dispatcher), make_heartbeats(runtime, dispatcher)
-            hooks = WebhookReceiver(runtime, dispatcher, subagents.tasks)
+            jobs, heartbeats = make_job_runner(sessions, dispatcher), make_heartbeats(sessions, dispatcher)
+            hooks = WebhookReceiver(sessions, dispatcher, subagents.tasks)
             clock_jumps = ClockJumpLog(runtime.services.database, home.clock)
             listeners = ChannelListeners(dispatcher, channels, prompts, delivery.wake)
             background = BackgroundWork(
@@ -240,7 +241,7 @@ def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
     tasks.start_soon(background.listeners.run)
     tasks.start_soon(load_hook_folders(runtime.home).run_hooks, "gateway:startup")
     if is_hook_on(runtime.home, "boot-md"):
-        tasks.start_soon(run_logged, "BOOT.md", boot_agents, runtime, runtime.dispatcher)
+        tasks.start_soon(run_logged, "BOOT.md", boot_agents, runtime.sessions, runtime.dispatcher)
 
 
 async def _recover(gateway: Gateway, tasks: TaskGroup) -> None:
@@ -358,7 +359,7 @@ async def _clean_up(gateway: Gateway) -> None:
                 for agent in runtime.home.config.agents.ids:
                     runtime.tidy(agent)
                 gateway.background.subagents.archive()
-                archive_runs(runtime, gateway.background.jobs.store)
+                archive_runs(runtime.sessions, gateway.background.jobs.store)
                 runtime.services.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
                 runtime.services.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:

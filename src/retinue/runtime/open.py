@@ -70,7 +70,7 @@ async def show_nothing(event: TurnEvent) -> None:
     """The `Emit` of a turn that is not watched."""
 
 
-class Runtime(Sessions):
+class Runtime:
     """All agents of a home: the sessions, and the dispatcher that answers messages in them."""
 
     dispatcher: Dispatcher
@@ -78,10 +78,33 @@ class Runtime(Sessions):
     """Tasks that last as long as the runtime."""
 
     def __init__(self, services: Services, *, extra_skills: tuple[Path, ...] = ()) -> None:
-        super().__init__(services, extra_skills=extra_skills)
+        self.sessions = Sessions(services, extra_skills=extra_skills)
         self.retired: list[Callable[[], Awaitable[None]]] = []
         """Closes services that reloads replaced and running turns may still use."""
         self._shown_notes: set[str] = set()
+
+    @property
+    def home(self) -> Home:
+        """The home under the current configuration."""
+        return self.sessions.home
+
+    @property
+    def shared(self) -> HomeServices:
+        """The services of the current configuration."""
+        return self.sessions.shared
+
+    @property
+    def services(self) -> Services:
+        """The services of the process."""
+        return self.sessions.services
+
+    def agent(self, agent: AgentId, *, seed: bool = True) -> Agent:
+        """Return an agent with its workspace open."""
+        return self.sessions.agent(agent, seed=seed)
+
+    def runner(self, key: SessionKey, *, seed: bool = True) -> SessionRunner:
+        """Return the runner of a session."""
+        return self.sessions.runner(key, seed=seed)
 
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
         """Return the session with a name."""
@@ -185,7 +208,7 @@ class Runtime(Sessions):
     async def aclose(self) -> None:
         """Close the agents, the services that reloads replaced, and the connections of models and memory."""
         self.dispatcher.close()
-        self.close_agents()
+        self.sessions.close_agents()
         for close in tuple(self.retired):
             await close()
         if self.shared.mcp is not None:
@@ -222,13 +245,13 @@ def _make_tools(
         secrets,
         permissions.rule_store,
         mcp=mcp,
-        controls_gateway=runtime.gateway is not None,
+        controls_gateway=runtime.sessions.gateway is not None,
     )
 
 
 def attach_gateway(runtime: Runtime, gateway: GatewayControl) -> None:
     """Give agents the tool that controls the gateway of this process."""
-    runtime.gateway = gateway
+    runtime.sessions.gateway = gateway
     _renew_tools(runtime, runtime.shared.home)
 
 
@@ -297,12 +320,14 @@ async def open_runtime(
         )
         runtime = Runtime(services, extra_skills=extra_skills)
         async with _open_tasks() as tasks:
-            runtime.dispatcher = Dispatcher(runtime, lambda inbound: carry_out(runtime.dispatcher, inbound), tasks)
+            runtime.dispatcher = Dispatcher(
+                runtime.sessions, lambda inbound: carry_out(runtime.dispatcher, inbound), tasks
+            )
             runtime.tasks = tasks
-            runtime.shared = make_home_services(runtime, home, permissions)
+            runtime.sessions.shared = make_home_services(runtime, home, permissions)
             stack.push_async_callback(runtime.aclose)
-            attach_bundled(runtime)
-            permissions.rule_store.attach_skills(runtime.skill_programs)
+            attach_bundled(runtime.sessions)
+            permissions.rule_store.attach_skills(runtime.sessions.skill_programs)
             if runtime.read_only_because is None:
                 services.approvals.sweep()
             if not gc.isenabled():
@@ -376,7 +401,7 @@ def swap_configuration(runtime: Runtime, home: Home) -> ReplacedServices:
     The services of the process stay. The returned object must be closed when no turn uses it.
     """
     before = runtime.shared
-    agents, runners = runtime.replace(make_home_services(runtime, home, before.permissions.renewed(home)))
+    agents, runners = runtime.sessions.replace(make_home_services(runtime, home, before.permissions.renewed(home)))
     home.tune_logs()
-    attach_bundled(runtime)
+    attach_bundled(runtime.sessions)
     return ReplacedServices(runtime, before, agents, runners)

@@ -139,7 +139,7 @@ async def memory_status(call: Call, params: wire.OfAgent) -> wire.MemoryStatus:
 
 @registry.implements(wire.MODELS_LIST)
 async def list_models(call: Call, params: wire.OfAgent) -> wire.ModelList:
-    access = call.runtime.model_access(call.runtime.home.agent_id(params.agent))
+    access = call.runtime.sessions.model_access(call.runtime.home.agent_id(params.agent))
     chosen = await access.choose()
     known = {ref: access.info(ref) for ref in access.known()}
     return wire.ModelList(

@@ -145,7 +145,7 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         # Only the account's own token and the owner may say that a message is the owner's.
         verified=principal.vouches or principal.is_owner,
     )
-    taken = await receive(gateway.runtime, gateway.runtime.dispatcher, arrival)
+    taken = await receive(gateway.runtime.sessions, gateway.runtime.dispatcher, arrival)
     gateway.background.delivery.wake()
     done = taken.accepted
     return ChannelAnswer(
