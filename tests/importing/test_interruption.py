@@ -59,3 +59,12 @@ def _content(home: Path) -> dict[str, bytes]:
     if (ledger := found.get("imports/openclaw/imported.json")) is not None:
         found["imports/openclaw/imported.json"] = json.dumps(json.loads(ledger), sort_keys=True).encode()
     return found
+
+
+def test_doctor_names_an_interrupted_import(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
+    make_database_home(tmp_path / "user" / ".openclaw")
+    (home / "imports/openclaw").mkdir(parents=True)
+    (home / "imports/openclaw/unfinished.json").write_text("{}")
+    assert any("was interrupted" in each["what"] for each in retinue("doctor", "--json").data["findings"])
+    _import()
+    assert not any("was interrupted" in each["what"] for each in retinue("doctor", "--json").data["findings"])

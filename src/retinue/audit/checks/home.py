@@ -147,6 +147,9 @@ _TEMPORARY = re.compile(r"\.(retinue|import)-.+\.tmp")
 _KEPT = re.compile(r".+\.(torn|corrupt)([.-].+)?")
 
 
+_UNFINISHED_IMPORT = "unfinished.json"
+
+
 def check_leftovers(facts: Facts) -> Iterator[Finding]:
     """Report temporary files that can be deleted, and damaged files that were set aside."""
     files = [entry for entry in facts.entries if not entry.is_dir]
@@ -168,6 +171,15 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
                 f"{entry.path} is a damaged file that was set aside ({entry.size:,} bytes).",
                 "A new file replaced it; content that only the old one holds is not used.",
                 "Check whether you need its content, then delete it.",
+            )
+    for entry in files:
+        if entry.path.name == _UNFINISHED_IMPORT and entry.path.parent.parent.name == "imports":
+            yield Finding(
+                "leftovers",
+                Severity.WARNING,
+                f"An import from {entry.path.parent.name} was interrupted.",
+                "What it imported is complete, but the rest is missing.",
+                f"Repeat `retinue import {entry.path.parent.name}`; nothing is imported twice.",
             )
     if facts.dead_presences:
         yield Finding(

@@ -57,7 +57,7 @@ from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
 from retinue.workspace.state import FirstRunState, first_run_state
 
-OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
+OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "imports", "logs", "memory", "presence")
 """Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""
 
 MAX_TRANSCRIPTS_READ = 200
