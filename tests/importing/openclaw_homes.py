@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from backports import zstd  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
+ZSTD = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 CONFIG = """{
   // written by hand
   $include: "./parts/models.json5",
@@ -238,7 +239,7 @@ def add_session(base: sqlite3.Connection, session: str, key: str, *texts: str, *
     base.execute("INSERT INTO session_windows VALUES (?, ?, 1795032547736, NULL)", (session, key))
     for number, line in enumerate(lines_of(session, *texts)):
         text = json.dumps(line)
-        row = (None, zstd.compress(text.encode())) if options.get("packed") else (text, None)
+        row = (None, ZSTD.compress(text.encode())) if options.get("packed") else (text, None)
         base.execute("INSERT INTO transcript_events VALUES (?, ?, ?, 1, ?, NULL)", (session, number, *row))
 
 
@@ -255,7 +256,7 @@ def make_database_home(home: Path) -> Path:
         base.execute("INSERT INTO session_transcript_cold_archives VALUES ('cold', ?, 'file', NULL)", (name,))
         folder = home / "agents/main/sessions/cold"
         folder.mkdir(parents=True)
-        (folder / name).write_bytes(zstd.compress(as_text(lines_of("cold", "Frozen")).encode()))
+        (folder / name).write_bytes(ZSTD.compress(as_text(lines_of("cold", "Frozen")).encode()))
         base.execute("INSERT INTO auth_profile_store VALUES ('default', ?, 1)", (json.dumps(PROFILES),))
         base.commit()
     with closing(open_agent_database(home, "work")) as base:

@@ -224,6 +224,20 @@ def test_a_running_openclaw_is_not_disturbed(retinue: RunCommand, tmp_path: Path
     assert {row["key"] for row in _sessions(retinue)} >= {"agent:main:late", "agent:main:main"}
 
 
+def test_names_and_folders_that_lead_elsewhere_are_left_out(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
+    source = make_file_home(tmp_path / "user" / ".openclaw")
+    agents = {"list": [{"id": "main", "workspace": "~"}, {"id": "../../evil"}, {"id": "My Agent", "default": True}]}
+    (source / "openclaw.json").write_text(json.dumps({"agents": agents}))
+    (tmp_path / "user" / "private.txt").write_text("private")
+    done = retinue("import", "openclaw", "--json").data
+    why = {each["name"]: each["why"] for line in done["plan"] for each in line["leftOut"]}
+    assert "not an agent id" in why["agent ../../evil"]
+    assert "not an agent id" in why["agent My Agent"]
+    assert "contains the home of OpenClaw" in why[f"main: {tmp_path / 'user'}"]
+    assert not list(home.rglob("private.txt"))
+    assert {row["key"].split(":")[1] for row in _sessions(retinue)} == {"main"}
+
+
 def test_a_home_that_cannot_be_found_is_explained(retinue: RunCommand, tmp_path: Path) -> None:
     missing = retinue("import", "openclaw", "--json")
     assert missing.data["error"]["kind"] == "UsageError"

@@ -28,10 +28,13 @@ GIT = ".git"
 
 def plan_workspaces(context: ImportContext) -> Iterator[ImportStep]:
     folders = [(agent, _workspace_of(context, agent)) for agent in context.agents]
-    found = [(agent, folder) for agent, folder in folders if folder.is_dir()]
+    source = context.source.path
+    too_wide = [(agent, folder) for agent, folder in folders if source.is_relative_to(folder.resolve())]
+    found = [(agent, folder) for agent, folder in folders if folder.is_dir() and (agent, folder) not in too_wide]
     omissions = [
         Omission(f"{agent.id}: {folder}", "there is no such folder") for agent, folder in folders if not folder.is_dir()
     ]
+    omissions += [Omission(f"{agent.id}: {folder}", "it contains the home of OpenClaw") for agent, folder in too_wide]
     names, count = [], 0
     for agent, folder in found:
         files, left_out = list_files(folder)

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from retinue.config.sources import SourceError, assemble, read_main_file
 from retinue.core.errors import UsageError
+from retinue.core.keys import parse_agent_id
 from retinue.runtime.importing.plan import Omission, mapping
 from retinue.storage.home_paths import HomePaths
 
@@ -105,12 +106,22 @@ class OpenClawHome:
                 entries.setdefault(entry["id"], entry)
         folders = self.path / "agents"
         names = sorted(path.name for path in folders.iterdir() if path.is_dir()) if folders.is_dir() else []
-        found = dict.fromkeys((*entries, *names))
-        chosen = [name for name, entry in entries.items() if entry.get("default") is True]
-        default = chosen[0] if chosen else "main" if "main" in found or not entries else next(iter(entries))
+        found = {name: None for name in (*entries, *names) if self._is_usable(name)}
+        chosen = [name for name in found if entries.get(name, {}).get("default") is True]
+        default = chosen[0] if chosen else "main" if "main" in found or not found else next(iter(found))
         return tuple(
             OpenClawAgent(name, folders / name, entries.get(name, {}), name == default) for name in found or [default]
         )
+
+    def _is_usable(self, agent: str) -> bool:
+        """Return whether an agent's name can be one here; it is part of paths and of session keys."""
+        try:
+            parse_agent_id(agent)
+        except UsageError as error:
+            fault = Omission(f"agent {agent}", str(error))
+            self.faults += [fault] if fault not in self.faults else []
+            return False
+        return True
 
     def state(self) -> sqlite3.Connection | None:
         """Return a copy of the shared database; None if there is none that can be read."""
@@ -129,6 +140,7 @@ class OpenClawHome:
         name = str(path.relative_to(self.path))
         copy = self._scratch / f"{len(self._copies)}.sqlite"
         base: sqlite3.Connection | None = None
+        copy.touch(0o600)
         try:
             with (
                 closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as source,

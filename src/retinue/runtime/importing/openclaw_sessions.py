@@ -7,7 +7,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +80,12 @@ def find_sessions(home: OpenClawHome, agent: OpenClawAgent) -> Iterator[FoundTra
 
 def load_zstd() -> Decompress | None:
     """Return a function that decompresses zstd with a limit; None if no library for it is installed."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            from backports import zstd  # type: ignore[import-not-found, import-untyped, no-redef, unused-ignore]
-        except ImportError:
-            return None
+    for name in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            zstd: Any = import_module(name)
+            break
+    else:
+        return None
 
     def decompress(data: bytes) -> bytes:
         try:
