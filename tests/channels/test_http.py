@@ -19,6 +19,7 @@ from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.channels.receiver import Receiver, open_receiver
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process, open_hall
+from tests.workspaces import begin_workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -202,8 +203,8 @@ async def test_long_answers_come_in_parts_in_order_and_refer_to_the_message(tmp_
 
 async def test_files_of_the_workspace_go_along_and_no_others(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
-        workspace = hall.home.path / "workspace"
-        workspace.mkdir(exist_ok=True)
+        # A folder that Retinue did not create would be untrusted, and so would the request.
+        workspace = begin_workspace(hall.home.path / "workspace")
         (workspace / "note.txt").write_text("hi")
         hall.model.push(says("Here.\nMEDIA:note.txt\nMEDIA:../retinue.json\nMEDIA:https://example.org/a.png"))
         await bring(hall, "send it")
