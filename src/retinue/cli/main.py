@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": ("retinue.cli.status:doctor", "Check the installation and report problems with their fixes."),
     "report": ("retinue.cli.support:report", "Write a support bundle without secrets."),
     "logs": ("retinue.cli.logs:logs", "Show log records."),
+    "channels": ("retinue.cli.channels:channels", "Connect chat services; approve the people who write there."),
     "agents": ("retinue.cli.agents:agents", "List agents and bindings; explain how a message is routed."),
     "init": ("retinue.cli.workspace:init", "Create the home folder and the default agent's workspace."),
     "prompt": ("retinue.cli.prompt:prompt", "Show the system prompt of an agent and its size."),

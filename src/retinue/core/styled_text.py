@@ -69,12 +69,13 @@ class StyledText(Struct, frozen=True):
         return StyledText(first + self.text.replace("\n", "\n" + others), spans)
 
     def styled(self, style: Style, value: str = "") -> StyledText:
-        """Return the text with one more style around all of it."""
+        """Return the text with one more style around all of it; what already has the style keeps it once."""
         start = len(self.text) - len(self.text.lstrip())
         end = len(self.text.rstrip())
         if end <= start:
             return self
-        return StyledText(self.text, (Span(start, end, style, value), *self.spans))
+        inner = (each for each in self.spans if each.style is not style)
+        return StyledText(self.text, (Span(start, end, style, value), *inner))
 
 
 def join_styled(parts: Iterable[StyledText], separator: str = "") -> StyledText:

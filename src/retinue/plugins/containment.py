@@ -41,7 +41,9 @@ def call_contained(function: Callable[[], T], *, seconds: float = LOAD_SECONDS) 
     thread.join(seconds)
     if results:
         return results[0]
-    raise PluginError(_explain(failures[0]) if failures else f"it took longer than {seconds:g} seconds")
+    if failures:
+        raise PluginError(_explain(failures[0])) from failures[0]
+    raise PluginError(f"it took longer than {seconds:g} seconds")
 
 
 async def await_contained(run: Callable[..., Awaitable[T]], *arguments: Any, seconds: float) -> T:

@@ -10,9 +10,11 @@ MAX_TEXT = 2_000
 APART = "\u200b"
 """A character without width, which separates two markers that would be read as one."""
 _MARKERS = {Style.BOLD: "**", Style.ITALIC: "*", Style.STRIKE: "~~"}
+_MARKER_CHARS = frozenset("*_~[]\\`|")
 _SPECIAL = re.compile(r"([\\*_~`|\[\]<@])")
 _LINE_START = re.compile(r"^([ \t]*)(>|#|-|\+)", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'*|`\\]+")
+_ADDRESS_AT_END = re.compile(r"https?://[^\s<>\"'*|`\\]+\Z")
 
 
 def fits(text: StyledText) -> bool:
@@ -31,8 +33,16 @@ class _Writer:
     def __init__(self, text: StyledText) -> None:
         self._text = text.text
         blocks = [each for each in text.spans if each.style in (Style.BLOCK, Style.CODE)]
+        # Markers in code are read as the end of a style around it, so that style is left out.
+        risky = [each for each in blocks if _MARKER_CHARS.intersection(self._text[each.start : each.end])]
         self._spans = sorted(
-            (each for each in text.spans if each in blocks or not _is_inside(each, blocks)),
+            (
+                each
+                for each in text.spans
+                if each in blocks
+                or each.style is Style.QUOTE
+                or not (_is_inside(each, blocks) or any(_is_inside(code, [each]) for code in risky))
+            ),
             key=lambda each: (each.start, -each.end),
         )
         self._quoted = [each for each in self._spans if each.style is Style.QUOTE]
@@ -47,7 +57,7 @@ class _Writer:
         while spans:
             span, *rest = spans
             inner = [each for each in rest if each.end <= span.end]
-            self._plain(at, span.start)
+            self._plain(at, span.start, before_marker=True)
             self._styled(span, inner)
             at, spans = span.end, [each for each in rest if each.start >= span.end]
         self._plain(at, end)
@@ -57,7 +67,7 @@ class _Writer:
         content = self._text[span.start : span.end]
         match span.style:
             case Style.BLOCK:
-                body = content.replace("```", f"`{APART}`{APART}`")
+                body = _separate_backticks(content)
                 language = span.value if re.fullmatch(r"[A-Za-z0-9_+#.-]{1,20}", span.value) else ""
                 self._written += f"```{language}\n{body}\n```"
             case Style.CODE:
@@ -87,15 +97,21 @@ class _Writer:
         if "`" not in content:
             self._written += f"`{content}`"
         else:
-            self._written += f"``{APART}{content.replace('``', f'`{APART}`')}{APART}``"
+            self._written += f"``{APART}{_separate_backticks(content)}{APART}``"
 
     def _mark(self, marker: str) -> None:
         if self._written.endswith(marker[0]) and not self._written.endswith("\\" + marker[0]):
             self._written += APART
         self._written += marker
 
-    def _plain(self, start: int, end: int) -> None:
+    def _plain(self, start: int, end: int, *, before_marker: bool = False) -> None:
         if start >= end:
+            return
+        address = _ADDRESS_AT_END.search(self._text, start, end) if before_marker else None
+        if address is not None:
+            # The marker would be read as a part of the address.
+            self._plain(start, address.start())
+            self._written += f"<{address[0]}>"
             return
         self._quote_prefix(start)
         piece = self._text[start:end]
@@ -120,6 +136,10 @@ class _Writer:
             self._written += "> "
 
 
+def _separate_backticks(code: str) -> str:
+    return re.sub("`(?=`)", f"`{APART}", code)
+
+
 def _is_inside(span: Span, blocks: list[Span]) -> bool:
     return any(each.start <= span.start and span.end <= each.end for each in blocks)
 
@@ -129,7 +149,9 @@ def _escape(text: str, *, begins_line: bool = False) -> str:
     pieces: list[str] = []
     at = 0
     for found in _ADDRESS.finditer(text):
-        pieces += (_SPECIAL.sub(r"\\\1", text[at : found.start()]), found[0])
+        # An escape directly behind an address would be shown as a part of it.
+        address = f"<{found[0]}>" if _SPECIAL.match(text, found.end()) else found[0]
+        pieces += (_SPECIAL.sub(r"\\\1", text[at : found.start()]), address)
         at = found.end()
     escaped = "".join((*pieces, _SPECIAL.sub(r"\\\1", text[at:])))
     if begins_line:

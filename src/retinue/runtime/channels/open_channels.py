@@ -64,26 +64,40 @@ class OpenChannels:
             await _close(known)
 
     def _make(self, extension: ChannelExtension, found: AccountSettings) -> Channel:
-        home, resolve = self._sessions.home, self._sessions.shared.secrets.resolve
-        parts = ChannelParts(
-            extension.name,
-            found.name,
-            found.common,
-            read_settings(extension, found, resolve),
-            found.capabilities,
-            max_media_bytes(found.channel, home.config.agents.defaults),
-            _data_folder(home, extension, found),
-            home.clock,
-            resolve,
-            _menu(home),
-        )
+        home = self._sessions.home
         try:
-            made: Channel = call_contained(partial(_call_maker, extension, parts))
+            return make_channel(home, found, self._sessions.shared.secrets.resolve)
         except PluginError as error:
             message = f"its channel '{extension.name}' cannot be opened for the account '{found.name}': {error}"
             home.registry.switch_off(extension.plugin, message)
             raise DeliveryFailed(f"The plugin '{extension.plugin}' failed: {message}.") from None
-        return made
+
+
+def make_channel(home: Home, found: AccountSettings, resolve: Callable[[Secret], str]) -> Channel:
+    """Return the channel of an account, not connected yet.
+
+    Raises `ConfigError` if its settings are not valid, and `PluginError` if its plugin fails.
+    """
+    extension = found.extension
+    assert extension is not None
+    parts = ChannelParts(
+        extension.name,
+        found.name,
+        found.common,
+        read_settings(extension, found, resolve),
+        found.capabilities,
+        max_media_bytes(found.channel, home.config.agents.defaults),
+        _data_folder(home, extension, found),
+        home.clock,
+        resolve,
+        _menu(home),
+    )
+    try:
+        return call_contained(partial(_call_maker, extension, parts))
+    except PluginError as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from None
+        raise
 
 
 async def _close(known: tuple[AccountSettings, Channel] | None) -> None:

@@ -224,7 +224,7 @@ class FakeTelegram(FakeService):
 
     async def _do_sendMessage(self, call: ServiceCall) -> Any:  # noqa: N802
         text = str(call.arguments.get("text", ""))
-        _check_text(text, call.arguments.get("entities") or [], MAX_TEXT)
+        check_text(text, call.arguments.get("entities") or [], MAX_TEXT)
         return self._keep(call, {"text": text, "entities": call.arguments.get("entities") or []})
 
     async def _send_file(self, call: ServiceCall, kind: str) -> Any:
@@ -263,7 +263,7 @@ class FakeTelegram(FakeService):
     async def _do_editMessageText(self, call: ServiceCall) -> Any:  # noqa: N802
         message = self._own(call)
         text, entities = str(call.arguments.get("text", "")), call.arguments.get("entities") or []
-        _check_text(text, entities, MAX_TEXT)
+        check_text(text, entities, MAX_TEXT)
         markup = call.arguments.get("reply_markup")
         return self._change(message, {"text": text, "entities": entities, "reply_markup": _keyboard(markup)})
 
@@ -379,7 +379,7 @@ def _keyboard(markup: Any) -> Any:
     return markup
 
 
-def _check_text(text: str, entities: list[dict[str, Any]], limit: int) -> None:
+def check_text(text: str, entities: list[dict[str, Any]], limit: int = MAX_TEXT) -> None:
     """Refuse a text as Telegram does."""
     length = len(text.encode("utf-16-le")) // 2
     if not text.strip():
