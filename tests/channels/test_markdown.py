@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from retinue.channels.discord.markup import APART
+from retinue.channels.discord.markup import APART, render_markup
 from retinue.channels.discord.markup import MAX_TEXT as DISCORD_TEXT
-from retinue.channels.discord.markup import render_markup
 from retinue.channels.markdown import parse_markdown
 from retinue.channels.services import SERVICES, split_for
 from retinue.channels.slack.blocks import render_blocks
@@ -20,8 +19,31 @@ from retinue.testing.chat_services.telegram import check_text
 
 SAMPLES = 300
 WORDS = (
-    *("plain", "snake_case_word", "2 * 3 * 4", "a*b", "~~", "__init__", "`", "<b>", "&amp;", "@everyone", "<@123>", "#1"),
-    *("https://example.org/a_b_(c)?x=*y*", "C:\\path\\*", "[not a link]", "||", "> no", "1. no", "- no", "😀👨‍👩‍👧", "日本語"),
+    *(
+        "plain",
+        "snake_case_word",
+        "2 * 3 * 4",
+        "a*b",
+        "~~",
+        "__init__",
+        "`",
+        "<b>",
+        "&amp;",
+        "@everyone",
+        "<@123>",
+        "#1",
+    ),
+    *(
+        "https://example.org/a_b_(c)?x=*y*",
+        "C:\\path\\*",
+        "[not a link]",
+        "||",
+        "> no",
+        "1. no",
+        "- no",
+        "😀👨‍👩‍👧",
+        "日本語",
+    ),
     *("**", "_", "e.g. this.", "\\", "```", "|", "$100", "user@example.org", "!", "—"),
 )
 

@@ -75,7 +75,7 @@ class ServiceClient:
         method: str,
         path: str,
         *,
-        data: Mapping[str, Any] | None = None,
+        data: Any = None,
         form: Mapping[str, str] | None = None,
         files: Mapping[str, Upload] | None = None,
         content: bytes | None = None,
