@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from retinue.testing.chat_services import discord, slack, telegram
 from retinue.testing.chat_services.discord import FakeDiscord
 from retinue.testing.chat_services.slack import FakeSlack
 from retinue.testing.chat_services.telegram import FakeTelegram
+from retinue.testing.modelserver import ModelServer, Received
+from retinue.testing.replies import Reply, says
 
 OWNER, STRANGER = "owner", "stranger"
 _PEOPLE: Mapping[str, Mapping[str, Any]] = {
@@ -120,6 +124,14 @@ class World:
                 return {"files": [stored], "subtype": "file_share"}
             case _:
                 return {"attachments": [stored]}
+
+
+class EchoModel(ModelServer):
+    """Answers `question 3` with `answer 3`, however often it is asked."""
+
+    async def reply_to(self, request: Received) -> Reply:
+        asked = re.findall(r"question \d+", json.dumps(request.json["messages"][-1]))
+        return says(asked[-1].replace("question", "answer") if asked else "nothing was asked")
 
 
 @asynccontextmanager

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.chat_services.fake_service import ServiceFault
 from retinue.testing.replies import calls, says
-from tests.channels.services import OWNER, SENDS, STRANGER, World, open_world
+from tests.channels.services import OWNER, SENDS, STRANGER, EchoModel, World, open_world
 from tests.channels.test_http import read_by_model
 from tests.gateway.conftest import PATIENCE, Hall, open_hall, wait_until
 
 pytestmark = pytest.mark.anyio
 
 SERVICES = ("telegram", "slack", "discord")
+MESSAGES = 12
 
 
 def configuration(world: World, **channel: Any) -> dict[str, Any]:
@@ -137,6 +143,49 @@ async def test_files_arrive_by_their_content(service: str, tmp_path: Path) -> No
         hall.model.push(says("Here.\nMEDIA:notes.txt"))
         await world.say("send it")
         await world.fake.until(lambda: "notes" in str(world.fake.sent[-1]) or len(world.fake.sent) >= 3)
+
+
+@pytest.mark.slow
+async def test_a_noisy_service_loses_and_repeats_nothing(service: str, tmp_path: Path) -> None:
+    """Every fourth request fails, messages arrive twice and in another order, and the connection breaks."""
+    chance = random.Random(f"noise of {service}")
+    async with open_world(service) as world, EchoModel() as model:
+        hall = Hall(HomePaths(tmp_path / "home"), model, configuration(world))
+        async with hall.serving():
+            await world.ready()
+            world.fake.be_noisy(chance, 0.25)
+            if service == "telegram":
+                world.fake.be_disorderly(chance, 0.3)
+            asked = [f"question {number}" for number in range(MESSAGES)]
+            for question in asked:
+                message = await world.say(question)
+                if chance.random() < 0.3:
+                    await world.repeat(message)
+                if chance.random() < 0.2:
+                    await world.cut()
+                if chance.random() < 0.5:
+                    await anyio.sleep(0.02)
+            with suppress(TimeoutError):  # what is missing is shown by the comparison
+                await world.fake.until(lambda: len(world.fake.sent) >= MESSAGES, seconds=2 * PATIENCE)
+            world.fake.be_quiet()
+            await world.say("/status")
+            await world.fake.until(lambda: any("Session agent" in text for text in world.texts()), seconds=PATIENCE)
+        answers = [text for text in world.texts() if text.startswith("answer")]
+        assert answers == [question.replace("question", "answer") for question in asked]
+        assert world.fake.failed > 0
+
+
+def test_a_service_that_is_not_configured_imports_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from retinue.runtime.home import load_home;"
+        "from retinue.storage.home_paths import HomePaths; import retinue.gateway.server;"
+        f"home = load_home(HomePaths(Path({str(tmp_path)!r})), environment={{}});"
+        "assert {'telegram', 'slack', 'discord'} <= home.registry.channels.keys();"
+        "names = ('retinue.channels.telegram', 'retinue.channels.slack', 'retinue.channels.discord', 'markdown_it');"
+        "print([name for name in names if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
 
 
 async def test_the_state_of_an_account_is_shown(service: str, tmp_path: Path) -> None:

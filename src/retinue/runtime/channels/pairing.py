@@ -59,7 +59,7 @@ def _ask_owner(sessions: Sessions, contact: Contact, key: str) -> list[OutgoingM
     who = f"{contact.name} ({contact.address})" if contact.name else contact.address
     text = f"{who} wants to write to this assistant. The code is {contact.code}."
     if not found.capabilities.buttons:
-        text += f"\nDecide with: /pairing approve {contact.code} or /pairing reject {contact.code}"
+        text += f"\nDecide with: retinue channels pairing approve {contact.code}, or reject {contact.code}"
         return [OutgoingMessage(f"{key}:owner", chat, text)]
     buttons = (
         {"text": "Approve", "value": f"{PRESS}{contact.code}:yes"},
