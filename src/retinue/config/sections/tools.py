@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from retinue.dispatch.settings import SenderId
-from retinue.settings import Settings, key
+from retinue.security.secrets import SecretValue
+from retinue.settings import OpenSettings, Settings, key
 from retinue.toolkit.settings import ExecPolicy, ExecSettings, Profile, ToolsSettings
 
 
@@ -148,6 +149,39 @@ class TaintedSinks(Settings):
         return {} if isinstance(data, bool) else data
 
 
+class Transcriber(OpenSettings):
+    """A program, or an endpoint with OpenAI's interface, that writes down what is said in a recording."""
+
+    command: str = key("")
+    """A local program; its output is the text. Without it, the endpoint is used."""
+    args: list[str] = key([])
+    """Arguments of the program; `{{MediaPath}}` is the path of the recording, which otherwise comes last."""
+    base_url: str = key("https://api.openai.com/v1")
+    """Address of the endpoint."""
+    model: str = key("whisper-1")
+    """Model of the endpoint."""
+    api_key: SecretValue | None = key(None)
+    """Key of the endpoint."""
+
+
+class AudioSettings(OpenSettings):
+    """Voice notes."""
+
+    enabled: bool = key(True)
+    """Whether voice notes are transcribed, if `models` names a way."""
+    models: list[Transcriber] = key([])
+    """Ways to transcribe; the first one that works is used."""
+    max_bytes: int = key(20_000_000, gt=0)
+    """The largest recording that is transcribed."""
+
+
+class MediaSettings(OpenSettings):
+    """Processing of files in messages."""
+
+    audio: AudioSettings = key(AudioSettings)
+    """Voice notes."""
+
+
 class ToolsSection(ToolsSettings):
     """Tool policy and settings of the tools."""
 
@@ -173,8 +207,8 @@ class ToolsSection(ToolsSettings):
     """Whether agents may send messages to each other."""
     sessions: SessionTools = key(SessionTools)
     """Which sessions the session tools can access."""
-    media: dict[str, Any] = key({}, pending="audio is not transcribed yet; pictures go to `imageModel`")
-    """Processing of pictures and audio."""
+    media: MediaSettings = key(MediaSettings)
+    """Processing of files in messages."""
 
     def _check(self) -> None:
         refuse_both(self.allow, self.also_allow)

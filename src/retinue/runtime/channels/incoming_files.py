@@ -22,6 +22,7 @@ from retinue.core.people import Person, Role
 from retinue.runtime.agents.chats import find_account, max_media_bytes
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.receive import Attached
+from retinue.runtime.channels.transcribe import transcribe
 from retinue.security.untrusted_text import literal, sanitise_line
 from retinue.storage.labels.file_labels import FileLabels, Via
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "media"
 """The folder with the files of messages, in the workspace or in a person's folder of it."""
+SPOKEN = "[Voice note]"
 MAX_FILES = 10
 MAX_PICTURE_BYTES = 5_000_000
 FETCH_ATTEMPTS, FETCH_PAUSE_SECONDS = 3, 1.0
@@ -61,6 +63,9 @@ class FileReader(Struct, frozen=True, eq=False):
                 lines.append(f"[Attached: {name}, which could not be read: {literal(str(error), 200)}]")
                 continue
             media_type = detect_type(data)
+            if file.is_voice and not self.arrival.quoted:
+                said = await self._transcribe(data, media_type)
+                (spoken if said.startswith(SPOKEN) else lines).append(said)
             stored = await anyio.to_thread.run_sync(self._store, destination, data, media_type)
             if media_type in PICTURES and len(data) <= MAX_PICTURE_BYTES:
                 images.append(Image(media_type, base64.b64encode(data).decode()))
@@ -68,6 +73,16 @@ class FileReader(Struct, frozen=True, eq=False):
         if len(self.arrival.files) > MAX_FILES:
             lines.append(f"[{len(self.arrival.files) - MAX_FILES} more files were not read]")
         return Attached(tuple(images), "\n".join(spoken), tuple(lines))
+
+    async def _transcribe(self, data: bytes, media_type: str) -> str:
+        """Return the words of a voice note, which count as written by its sender, or why there are none."""
+        settings = self.sessions.home.config.tools.media.audio
+        if not settings.enabled or not settings.models:
+            return "[A voice note that was not transcribed: tools.media.audio.models is not set]"
+        try:
+            return f"{SPOKEN}\n{await transcribe(settings, self.sessions.shared.secrets, data, media_type)}"
+        except RetinueError as error:
+            return f"[A voice note that was not transcribed: {literal(str(error), 200)}]"
 
     async def _fetch(self, file: IncomingFile) -> bytes:
         home, origin = self.sessions.home, self.arrival.origin
