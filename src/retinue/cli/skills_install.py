@@ -20,6 +20,7 @@ from retinue.cli.skill_access import (
     skill_roots,
     write_foreign_locks,
 )
+from retinue.cli.terminal import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,7 +78,8 @@ def install(
     record_change(home, "skill_install", entry)
     write_foreign_locks(home, agent_id)
     state = "It can be used now." if accepted else f"It is off until you accept it: retinue skills accept {folder.name}"
-    shown = f"Installed {folder.name} {fetched.origin.version} ({len(files)} files) in {folder}. {state}"
+    title = f"{folder.name} {fetched.origin.version}".rstrip()
+    shown = f"Installed {title} ({count(len(files), 'file')}) in {folder}. {state}"
     invocation.show(describe_locked(folder, entry) | {"findings": _plain(_scan(files))}, shown)
 
 
@@ -194,7 +196,7 @@ class _Update:
 
         origin = self._entry.origin
         if origin.kind == "registry" and not self._version and not self._force:
-            async with connect(origin.registry) as client:
+            async with connect(origin.registry or self._access.site) as client:
                 about = await client.skill(SkillReference(origin.slug, origin.owner))
             latest = about.latest_version
             if latest is not None and version_key(latest.version) <= version_key(origin.version):
@@ -210,6 +212,8 @@ class _Update:
 
 def _installed(home: Home, agent_id: str | None, names: tuple[str, ...]) -> list[tuple[Path, LockedSkill]]:
     """Return the named skills, or all, with what is known about their origin."""
+    from msgspec.structs import replace
+
     from retinue.core.errors import UsageError
     from retinue.skills.integrity.lock import LockedSkill, read_lock
     from retinue.skills.registry.compatible_files import read_origin
@@ -225,7 +229,8 @@ def _installed(home: Home, agent_id: str | None, names: tuple[str, ...]) -> list
         folder = find_skill(home, agent_id, name).folder
         entry = store.find(folder)
         if entry is None and (origin := read_origin(folder)) is not None:
-            entry = LockedSkill(folder.name, origin)
+            # The file may be of a stranger, so the skill is updated from the configured registry.
+            entry = LockedSkill(folder.name, replace(origin, registry=""))
         if entry is None:
             raise UsageError(f"'{name}' was not installed with `retinue skills install`, so it cannot be updated.")
         found.append((folder, entry))

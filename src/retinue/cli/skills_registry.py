@@ -10,6 +10,7 @@ import click
 from retinue.cli.common import Command, Invocation, ProgressBar, ask_is_possible, pass_invocation, table, which_agent
 from retinue.cli.skill_access import find_skill, load_skills, make_access, open_owner_home
 from retinue.cli.skills_install import format_findings, which_registry
+from retinue.cli.terminal import count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -181,7 +182,7 @@ def audit(invocation: Invocation, names: tuple[str, ...], remote: bool, everythi
         rows += _remote_findings(home, skills)
     texts = [f"{name}\n{format_findings([each for owner, each in found if owner == name])}" for name in _unique(found)]
     texts += [f"{row['name']}: the registry says {row['rule']}" for row in rows if row["file"] == ""]
-    invocation.show(rows, "\n\n".join(texts) or f"Nothing was found in {len(skills) + len(places)} skills.")
+    invocation.show(rows, "\n\n".join(texts) or f"Nothing was found in {count(len(skills) + len(places), 'skill')}.")
     return 1 if any(row["severity"] == RiskLevel.HIGH for row in rows) else 0
 
 

@@ -143,7 +143,7 @@ class RegistryReading:
         if start:
             headers["content-range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
             return Response(data[start:], 206, headers, "application/zip")
-        self._folder.write(msgspec.structs.replace(skill, downloads=skill.downloads + 1))
+        await anyio.to_thread.run_sync(self._folder.count_download, skill)
         return Response(data, 200, headers, "application/zip")
 
     async def file(self, request: Request) -> Response:

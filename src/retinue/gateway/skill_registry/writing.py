@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from retinue.gateway.skill_registry.requests import MAX_JSON_BYTES, decode_body, make_answer, read_body
-from retinue.skills.integrity.contents import MAX_FILE_BYTES, SkillContent
+from retinue.skills.integrity.contents import MAX_FILE_BYTES, MAX_TOTAL_BYTES, SkillContent, describe_limits
 from retinue.skills.registry.answers import (
     Account,
     AccountAnswer,
@@ -51,9 +51,13 @@ class RegistryWriting:
         owner = (plan.owner_handle or handle).lower().lstrip("@")
         if owner != handle:
             raise HTTPException(403, f"The token is of '{handle}', which cannot publish as '{owner}'")
-        files = {}
+        files: dict[str, SkillContent] = {}
+        left = MAX_TOTAL_BYTES
         for each in plan.files:
             data = self._folder.uploaded(each.storage_id)
+            left -= len(data)
+            if left < 0:
+                raise HTTPException(413, describe_limits())
             if hashlib.sha256(data).hexdigest() != each.sha256.lower():
                 raise HTTPException(400, f"The content of {each.path} is not what its hash says")
             files[each.path] = SkillContent(data)

@@ -15,8 +15,9 @@ import hmac
 import io
 import re
 import secrets
+import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -101,6 +102,7 @@ class RegistryFolder:
         self.folder = folder
         self._state = folder / "registry"
         self._clock = clock
+        self._changing = threading.Lock()  # handlers read, then write, in several threads
 
     def all(self) -> Iterator[PublishedSkill]:
         """Return all skills that have a version to install."""
@@ -142,6 +144,19 @@ class RegistryFolder:
         """Store a version; raise `SkillError` if it is not valid or exists already with other content."""
         if not SLUG.fullmatch(slug) or not HANDLE.fullmatch(owner):
             raise SkillError(f"'{owner}/{slug}' is not a valid name: use small letters, digits and '-'.")
+        with self._changing:
+            return self._publish(owner, slug, files, version, display_name, changelog, tags)
+
+    def _publish(
+        self,
+        owner: str,
+        slug: str,
+        files: Mapping[str, SkillContent],
+        version: str,
+        display_name: str,
+        changelog: str,
+        tags: tuple[str, ...],
+    ) -> PublishedVersion:
         known = next(iter(self.find(slug, owner)), None)
         version = version or next_patch(known.latest.version if known and known.latest else None)
         if not is_semver(version):
@@ -178,18 +193,24 @@ class RegistryFolder:
 
     def withdraw(self, skill: PublishedSkill, version: str, reason: str) -> None:
         """Withdraw a version; an empty reason makes it available again."""
-        versions = tuple(
-            replace(each, withdrawn=reason) if each.version == version else each for each in skill.versions
-        )
-        self.write(replace(skill, versions=versions))
+        self._change(skill, lambda each: replace(each, withdrawn=reason) if each.version == version else each)
+
+    def count_download(self, skill: PublishedSkill) -> None:
+        """Count one more download of a skill."""
+        self._change(skill, lambda each: each, downloads=1)
+
+    def _change(
+        self, skill: PublishedSkill, change: Callable[[PublishedVersion], PublishedVersion], downloads: int = 0
+    ) -> None:
+        with self._changing:
+            (now,) = self.find(skill.slug, skill.owner)
+            versions = tuple(change(each) for each in now.versions)
+            self.write(replace(now, versions=versions, downloads=now.downloads + downloads))
 
     def delete(self, skill: PublishedSkill, *, undo: bool) -> None:
         """Withdraw all versions, or undo that; versions that were withdrawn one by one stay so."""
         before, after = (DELETED, "") if undo else ("", DELETED)
-        versions = tuple(
-            replace(each, withdrawn=after) if each.withdrawn == before else each for each in skill.versions
-        )
-        self.write(replace(skill, versions=versions))
+        self._change(skill, lambda each: replace(each, withdrawn=after) if each.withdrawn == before else each)
 
     def content(self, file: ListedFile) -> bytes:
         """Return the content of a published file; raise `SkillError` if it is damaged."""
