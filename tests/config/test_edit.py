@@ -105,6 +105,7 @@ def test_unsetting_what_is_not_set_is_an_error(write: Write) -> None:
         ("agents.list[5].id", "x", ConfigError, "agents.list has 2 items"),
         ("agents.defaults.skills", "[", UsageError, "The value is not JSON5"),
         ("agents..x", "1", UsageError, "is not the name of a key"),
+        ("gateway.auth", '{"token": "[redacted]"}', UsageError, "shown instead of a secret"),
     ],
 )
 def test_edits_that_are_refused(write: Write, key: str, value: str, error: type[Exception], expected: str) -> None:

@@ -21,7 +21,7 @@ from retinue.config.schema import Config
 from retinue.config.sources import Located, Problem, SourceError, Sources, assemble, read_main_file
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ConfigError, StorageError, UsageError
-from retinue.security.redaction import redact_everything, texts_in_data
+from retinue.security.redaction import HIDDEN, redact_everything, texts_in_data
 from retinue.storage.auditlog import CLI, AuditLog
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
@@ -108,7 +108,15 @@ class _Edit(msgspec.Struct, frozen=True):
 
 def _read_change(change: Change) -> _Wanted:
     path = parse_path(change.path)
-    return _Wanted(path, goes=True) if change.text is None else _Wanted(path, read_value(path, change.text))
+    if change.text is None:
+        return _Wanted(path, goes=True)
+    value = read_value(path, change.text)
+    if any(HIDDEN in text for text in texts_in_data(value)):
+        raise UsageError(
+            f"The new value of {change.path} contains {HIDDEN}, which is shown instead of a secret. "
+            "Change its keys one by one, and leave the secret out."
+        )
+    return _Wanted(path, value)
 
 
 def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) -> tuple[list[_Edit], dict[Path, str]]:
