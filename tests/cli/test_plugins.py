@@ -33,11 +33,25 @@ def desk(home: Path, retinue: RunCommand) -> Iterator[Path]:
 
 def test_without_plugins_it_says_where_to_read_on(retinue: RunCommand) -> None:
     assert "docs/plugins.md" in retinue("plugins", "list").out
-    assert retinue("plugins", "list", "--json").data == []
+    listed = {row["id"]: row for row in retinue("plugins", "list", "--json").data}
+    assert set(listed) == {"retinue", "gpt-5", "qmd", "docker", "batch-embeddings"}
+    assert {row["source"] for row in listed.values()} == {"built-in"}
+    assert listed["docker"]["registers"] == ["sandbox docker", "sandbox podman"]
+    assert listed["qmd"]["slots"] == ["memory"]
+
+
+def test_a_built_in_plugin_can_be_disabled_and_the_core_cannot(home: Path, retinue: RunCommand) -> None:
+    home.mkdir()
+    (home / "retinue.json").write_text('{"plugins": {"deny": ["qmd", "retinue"]}, "memory": {"backend": "qmd"}}')
+    states = {row["id"]: row["state"] for row in retinue("plugins", "list", "--json").data}
+    assert (states["qmd"], states["retinue"], states["docker"]) == ("off", "on", "on")
+    slots = retinue("status", "--json").data["slots"]
+    assert slots["memory"]["servedBy"] == "built-in"
+    assert slots["memory"]["reason"] == "plugins.deny includes it"
 
 
 def test_a_plugin_is_listed_described_and_switched(desk: Path, retinue: RunCommand) -> None:
-    (row,) = retinue("plugins", "list", "--json").data
+    row = retinue("plugins", "list", "--json").data[-1]
     assert row == {
         "id": "cli_desk",
         "version": "",
@@ -52,9 +66,9 @@ def test_a_plugin_is_listed_described_and_switched(desk: Path, retinue: RunComma
     assert "hook turn_end" in retinue("plugins", "info", "cli_desk").out
     off = retinue("plugins", "disable", "cli_desk")
     assert off.out == "cli_desk is off: plugins.entries.cli_desk.enabled is false.\n"
-    assert retinue("plugins", "list", "--json").data[0]["state"] == "off"
+    assert retinue("plugins", "list", "--json").data[-1]["state"] == "off"
     assert retinue("plugins", "enable", "cli_desk").out == "cli_desk is on.\n"
-    assert "Plugins: cli_desk." in retinue("plugins", "info", "other").err
+    assert "Plugins: cli_desk, retinue," in retinue("plugins", "info", "other").err
 
 
 def test_a_broken_plugin_is_told_by_the_list_and_the_doctor(desk: Path, retinue: RunCommand) -> None:

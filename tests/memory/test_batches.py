@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.config.sections.gateway import PluginsSettings
 from retinue.core.clock import Clock, SystemClock
 from retinue.memory.backend import SyncReport
 from retinue.memory.embed_texts import MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, BatchUse, next_pause
@@ -15,9 +16,10 @@ from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes
 from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.store.sqlite import SqliteStore
+from retinue.plugins.loading import load_registry
 from retinue.providers.embeddings.batches import BatchLimits, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
-from retinue.runtime.memory.session_memory import make_embedders
+from retinue.runtime.memory.embedders import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.storage.files import Root
 from retinue.structs.decode import decode
@@ -256,7 +258,7 @@ def test_batches_are_used_only_where_they_are_asked_for_and_known() -> None:
     def bulk_of(provider: str, *, enabled: bool) -> object:
         remote = {"apiKey": "k", "batch": {"enabled": enabled, "pollIntervalMs": 500, "timeoutMinutes": 5}}
         settings = decode(MemorySearchSettings, {"provider": provider, "remote": remote})
-        (embedder,) = make_embedders(settings, Secrets({}), Path("models"))
+        (embedder,) = make_embedders(settings, Secrets({}), Path("models"), None, load_registry(PluginsSettings()))
         return embedder.bulk
 
     asked = bulk_of("openai", enabled=True)

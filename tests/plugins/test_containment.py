@@ -15,6 +15,7 @@ from retinue.plugins import containment, discovery
 from retinue.plugins.registry import PluginState
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.inspect.explain import every_tool
+from retinue.runtime.inspect.plugins import list_slots
 from retinue.storage.home_paths import HomePaths
 
 REGISTER = "from retinue.plugins.hookspecs import hookimpl\n@hookimpl\ndef retinue_register(register):\n"
@@ -219,3 +220,18 @@ def test_a_plugin_that_declares_everything_is_not_imported_before_use(tmp_path: 
     home = home_with(tmp_path, None, declaring("tools", []))
     assert home.registry.tools["sound"].plugin == "sound"
     assert "sound_plugin" not in sys.modules
+
+
+def test_only_one_plugin_has_the_browser_slot(tmp_path: Path) -> None:
+    claim = {"capabilities": {"tools": {"t": "bad_plugin:make"}}, "slots": ["browser"]}
+    home_with(tmp_path, None, {"name": "bad", **claim})
+    config = {"plugins": {"slots": {"browser": "another"}}}
+    (tmp_path / "home" / "retinue.json").write_text(json.dumps(config))
+    home = load_home(HomePaths(tmp_path / "home"), environment={})
+    facts = {each.name: each for each in home.registry.plugins}
+    assert (facts["bad"].state, facts["bad"].because) == (PluginState.OFF, "plugins.slots.browser is another")
+    slots = {each.slot: each for each in list_slots(home)}
+    assert (slots["browser"].served_by, slots["browser"].reason) == ("none", "no enabled plugin provides 'another'")
+    (tmp_path / "home" / "retinue.json").write_text(json.dumps({"plugins": {"slots": {"browser": "bad"}}}))
+    served = {each.slot: each.served_by for each in list_slots(load_home(HomePaths(tmp_path / "home"), environment={}))}
+    assert served["browser"] == "bad"

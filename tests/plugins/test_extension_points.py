@@ -20,7 +20,7 @@ from retinue.plugins.hookspecs import HOOK_NAMES
 from retinue.runtime.automation.hooks import POINTS
 from retinue.runtime.channels import listeners
 from retinue.runtime.home import load_home
-from retinue.runtime.inspect.plugins import find_config_faults
+from retinue.runtime.inspect.plugins import find_config_faults, list_slots
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
@@ -175,6 +175,49 @@ async def test_a_channel_listens_answers_and_follows_its_settings(
         assert sample("channel").OPEN[1].parts.settings["room"] == "garden"
 
 
+async def test_memory_and_embeddings_are_used_and_the_built_in_index_answers_when_they_fail(tmp_path: Path) -> None:
+    search = {"provider": "desk-embed", "remote": {"batch": {"enabled": True}}, "recall": {"enabled": False}}
+    agents = {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}, "memorySearch": search}}
+    plugins = PLUGINS | {"slots": {"memory": "desk-memory"}}
+    async with open_hall(tmp_path, plugins=plugins, agents=agents) as hall:
+        (hall.home.path / "workspace").mkdir(parents=True)
+        (hall.home.path / "workspace" / "MEMORY.md").write_text("# Lamps\nThe lamp in the attic needs a bulb.\n")
+        async with hall.serving():
+            hall.model.push(
+                calls("memory_search", query="lamp attic"), calls("memory_search", query="lamp fire"), says("Done.")
+            )
+            assert await ask(hall, "look") == "Done."
+            _, second, third = (request.body.decode() for request in hall.model.requests)
+        facts = load_home(hall.home, environment={})
+        assert {each.slot: each.served_by for each in list_slots(facts)} == {
+            "memory": "sample-desk",
+            "sandbox": "built-in",
+            "browser": "none",
+            "contextEngine": "built-in",
+        }
+    assert "needs a bulb" in second
+    assert "needs a bulb" in third.rpartition("lamp fire")[2]
+    assert sample("memory").ASKED[:2] == ["lamp attic", "lamp fire"]
+    assert sample("memory").ASKED[-1] == "closed"
+    assert sample("memory").EMBEDDED[0] == "batches opened"
+    assert any("attic" in text for text in sample("memory").EMBEDDED)
+
+
+async def test_commands_run_in_the_sandbox_of_the_slot(tmp_path: Path) -> None:
+    agents = {"defaults": {"model": "test/test-model", "sandbox": {"mode": "auto"}}}
+    plugins = PLUGINS | {"slots": {"sandbox": "desk-sandbox"}}
+    async with open_hall(tmp_path, plugins=plugins, agents=agents) as hall:
+        async with hall.serving():
+            hall.model.push(calls("exec", command="echo from the desk"), says("Done."))
+            assert await ask(hall, "run it") == "Done."
+        slots = {each.slot: each for each in list_slots(load_home(hall.home, environment={}))}
+    assert "from the desk" in hall.model.requests[-1].body.decode()
+    if slots["sandbox"].reason:
+        pytest.skip(slots["sandbox"].reason)
+    assert slots["sandbox"].served_by == "sample-desk"
+    assert sample("sandbox").WRAPPED
+
+
 async def test_settings_of_a_channel_are_checked_with_their_path(tmp_path: Path) -> None:
     account = {"accounts": {"office": {"botToken": "x", "rom": "hall"}}}
     async with open_hall(
@@ -215,13 +258,13 @@ def test_an_installed_package_is_found_and_adds_a_command(tmp_path: Path) -> Non
     home = HomePaths(tmp_path / "home")
     argv = [python, "-m", "retinue"]
     listed = subprocess.run([*argv, "plugins", "list", "--json", "--home", str(home.path)], capture_output=True)
-    (row,) = json.loads(listed.stdout)
+    row = json.loads(listed.stdout)[-1]
     assert {key: row[key] for key in ("id", "version", "state", "reason", "slots")} == {
         "id": "sample-desk",
         "version": "1.2.0",
         "state": "on",
         "reason": "",
-        "slots": ["contextEngine"],
+        "slots": ["contextEngine", "memory", "sandbox"],
     }
     assert "tools desk" in row["registers"]
     said = subprocess.run([*argv, "desk", "ding"], capture_output=True, text=True, env={"HOME": str(tmp_path)})

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from retinue.config.sections.gateway import PluginsSettings
 from retinue.core.errors import ModelError
 from retinue.memory.embedding import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
+from retinue.plugins.loading import load_registry
 from retinue.providers.embeddings.local import LocalEmbedder, load_engine
-from retinue.runtime.memory.session_memory import make_embedders
+from retinue.runtime.memory.embedders import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.structs.decode import decode
 
@@ -188,7 +190,7 @@ def test_another_file_of_the_same_name_has_another_key(tmp_path: Path) -> None:
 def test_a_relative_path_is_looked_for_among_the_models(tmp_path: Path) -> None:
     def made(**local: str) -> object:
         settings = decode(MemorySearchSettings, {"local": local})
-        (embedder,) = make_embedders(settings, Secrets({}), tmp_path / "models")
+        (embedder,) = make_embedders(settings, Secrets({}), tmp_path / "models", None, load_registry(PluginsSettings()))
         return embedder
 
     assert isinstance(made(), BuiltInEmbedder)

@@ -142,11 +142,12 @@ def plugins() -> None:
 def list_plugins(invocation: Invocation) -> int:
     """List the plugins found; exit code 1 if an enabled one cannot be loaded."""
     registry = _probe_plugins(invocation)
-    rows = [(known.name, known.state, known.origin, known.because) for known in registry.plugins]
-    none = "No plugins are installed. See docs/plugins.md for how to write one."
+    listed = (*registry.built_in, *registry.plugins)
+    rows = [(known.name, known.state, known.origin, known.because) for known in listed]
+    none = "" if registry.plugins else "\n\nNo others are installed. See docs/plugins.md for how to write one."
     invocation.show(
-        [_describe_plugin(registry, known) for known in registry.plugins],
-        lambda: table(rows, header=("plugin", "state", "from", "")) if rows else none,
+        [_describe_plugin(registry, known) for known in listed],
+        lambda: table(rows, header=("plugin", "state", "from", "")) + none,
     )
     return 1 if registry.problems else 0
 
@@ -205,10 +206,11 @@ def _probe_plugins(invocation: Invocation) -> PluginRegistry:
 def _find_plugin(registry: PluginRegistry, name: str) -> PluginFacts:
     from retinue.core.errors import UsageError
 
-    for known in registry.plugins:
+    listed = (*registry.plugins, *registry.built_in)
+    for known in listed:
         if known.name == name:
             return known
-    names = ", ".join(dict.fromkeys(known.name for known in registry.plugins)) or "none installed"
+    names = ", ".join(dict.fromkeys(known.name for known in listed))
     raise UsageError(f"There is no plugin '{name}'. Plugins: {names}.")
 
 

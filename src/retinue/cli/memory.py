@@ -12,13 +12,14 @@ from retinue.cli.terminal import count, format_value, label
 
 if TYPE_CHECKING:
     from retinue.memory.backend import SearchResult
+    from retinue.memory.fallback import FallbackMemory
     from retinue.memory.index import MemoryIndex
     from retinue.memory.notes import NoteProblem
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.search.ranking import MemoryHit
     from retinue.runtime.agents.workspace import AgentWorkspace
 
-    AnyMemory = MemoryIndex | QmdMemory
+    AnyMemory = MemoryIndex | QmdMemory | FallbackMemory
 
 T = TypeVar("T")
 
@@ -38,9 +39,16 @@ def status(invocation: Invocation, agent: str | None) -> None:
     """Show what is indexed and whether it is current."""
 
     async def look(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
+        from retinue.memory.fallback import FallbackMemory
         from retinue.memory.index import MemoryIndex
 
-        return await (_status_of_index(room, found) if isinstance(found, MemoryIndex) else _status_of_qmd(room, found))
+        match found:
+            case MemoryIndex():
+                return await _status_of_index(room, found)
+            case FallbackMemory():
+                return await _status_of_index(room, found.builtin) | {"backend": found.name}
+            case _:
+                return await _status_of_qmd(room, found)
 
     data = _with_memory(invocation, agent, look)
     shown = {
@@ -252,10 +260,11 @@ def _search(
         import anyio
 
         from retinue.memory.search.rules import with_limits
+        from retinue.runtime.memory.backend_choice import memory_backend
 
         # A person at a prompt waits for the whole index rather than search half of it, but not for a hanging program.
-        is_builtin = room.home.config.memory.backend == "builtin"
-        limit = None if is_builtin else room.home.config.memory.qmd.update.command_timeout_ms / 1000
+        settings = room.home.config.memory.qmd.update
+        limit = settings.command_timeout_ms / 1000 if memory_backend(room.home) == "qmd" else None
         with ProgressBar(invocation) as bar, anyio.move_on_after(limit) as deadline:
             await opened.sync(progress=bar.show)
         rules = with_limits(opened.rules, max_results=most, min_score=min_score)

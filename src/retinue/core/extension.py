@@ -23,6 +23,7 @@ class ExtensionPoint(StrEnum):
     TOOLS = "tools"
     PROVIDERS = "providers"
     EMBEDDINGS = "embeddings"
+    EMBEDDING_BATCHES = "embeddingBatches"
     CHANNELS = "channels"
     COMMANDS = "commands"
     CLI = "cli"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -13,10 +15,14 @@ from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.store.protocol import IndexTotals
 
+if TYPE_CHECKING:
+    from retinue.core.clock import Clock
+    from retinue.memory.index import MemoryIndex
+    from retinue.memory.settings import MemorySettings
+
 SEARCH_SECONDS = 4.0
 
 MatchMode = Literal["hybrid", "text", "vector"]
-Backend = Literal["builtin", "qmd"]
 
 
 class SyncReport(Struct, frozen=True):
@@ -34,8 +40,8 @@ class SyncReport(Struct, frozen=True):
     busy: bool = False
     waiting: int = 0
     notes: tuple[str, ...] = ()
-    backend: Backend = "builtin"
-    instead_of: Backend | None = None
+    backend: str = "builtin"
+    instead_of: str | None = None
 
 
 class SearchResult(Struct, frozen=True):
@@ -46,8 +52,8 @@ class SearchResult(Struct, frozen=True):
     provider: str
     model: str
     reason: str | None = None
-    backend: Backend = "builtin"
-    instead_of: Backend | None = None
+    backend: str = "builtin"
+    instead_of: str | None = None
 
 
 class IndexStatus(Struct, frozen=True):
@@ -61,11 +67,28 @@ class IndexStatus(Struct, frozen=True):
     problems: tuple[NoteProblem, ...]
     fallback: str | None = None
     """Why the notes were embedded by another provider than the configured one."""
-    backend: Backend = "builtin"
+    backend: str = "builtin"
 
 
 def no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
+
+
+class MemoryParts(Struct, frozen=True):
+    """What a memory backend of an agent is made of."""
+
+    agent: str
+    builtin: MemoryIndex
+    """The built-in index over the same notes; it answers if the backend fails, and can be called by it."""
+    settings: MemorySettings
+    clock: Clock
+    environment: Mapping[str, str]
+    data: Path
+    """A folder for the backend's own files; the backend creates it."""
+    models: Path
+    """The folder of local models."""
+    recall_seconds: float | None
+    """How long a recall before a turn may take; None if it is off."""
 
 
 class Memory(Protocol):
@@ -91,3 +114,5 @@ class Memory(Protocol):
     async def read(
         self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS
     ) -> Excerpt: ...
+
+    async def aclose(self) -> None: ...

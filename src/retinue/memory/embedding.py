@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from retinue.core.errors import ModelError, RetinueError
 from retinue.memory.store.protocol import Vector
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from retinue.memory.embed_texts import BatchEmbedder
+    from retinue.memory.settings import BatchSettings
 
 MAX_TEXT_CHARS = 32_000
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -34,6 +36,24 @@ _SHORT_QUERY = 2_000
 
 class EmbeddingFailed(ModelError):
     """Texts could not be embedded."""
+
+
+class EmbeddingParts(Struct, frozen=True):
+    """What an embedder is made of, from `memorySearch`."""
+
+    provider: str
+    model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    models: Path = Path()
+    """The folder of local models."""
+    local_model: str = ""
+    """The path of a local model, relative to `models`."""
+    batch: BatchSettings | None = None
+    """The settings of bulk embedding, if it is enabled."""
+    open_batches: Callable[[Any], BatchEmbedder] | None = None
+    """Opens bulk embedding, if a plugin provides it for the provider."""
 
 
 class Embedder(Protocol):

@@ -9,8 +9,6 @@ from typing import Literal
 from retinue.security.secrets import SecretValue
 from retinue.settings import Duration, Settings, key
 
-Embedder = Literal["auto", "local", "openai", "openai-compatible", "gemini", "voyage", "mistral", "ollama", "none"]
-
 
 class BatchSettings(Settings):
     """Embedding through the batch API of OpenAI or of a compatible endpoint."""
@@ -190,9 +188,10 @@ class MemorySearchSettings(Settings):
     """Sources of the index: memory files and past sessions."""
     extra_paths: list[str] = key([])
     """Additional Markdown files and folders."""
-    provider: Embedder = key("auto")
-    """The embedding provider; `auto` uses `remote` if it has a key or URL, else the built-in model."""
-    fallback: Embedder = key("none")
+    provider: str = key("auto")
+    """The embedding provider: `local`, `openai`, `openai-compatible`, `gemini`, `voyage`, `mistral`, `ollama`, one of a
+    plugin, or `none`. `auto` uses `remote` if it has a key or URL, else the built-in model."""
+    fallback: str = key("none")
     """The embedding provider that is used if `provider` fails."""
     model: str | None = key(None)
     """The embedding model. Default: that of the provider."""
@@ -337,8 +336,8 @@ class QmdSettings(Settings):
 class MemorySettings(Settings):
     """Memory settings that all agents share."""
 
-    backend: Literal["builtin", "qmd"] = key("builtin", reload="restart")
-    """The memory backend."""
+    backend: str = key("builtin", reload="restart")
+    """The memory backend: `builtin`, `qmd`, or one of a plugin; `plugins.slots.memory` has precedence."""
     citations: Literal["auto", "on", "off"] = key("auto")
     """Whether recalled text names its source; `auto` does in direct chats."""
     qmd: QmdSettings = key(QmdSettings)

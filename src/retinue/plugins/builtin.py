@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
+
+from msgspec import Struct
 
 from retinue.channels.services import SERVICES
 from retinue.plugins.hookspecs import Registrar
@@ -34,6 +36,13 @@ SEARCH_ENGINES = {
 }
 
 
+_REMOTE = ("openai", "openai-compatible", "gemini", "voyage", "mistral", "ollama")
+EMBEDDERS = {
+    "local": "retinue.runtime.memory.embedders:make_local",
+    **dict.fromkeys(_REMOTE, "retinue.runtime.memory.embedders:make_remote"),
+}
+
+
 def _register_core(register: Registrar) -> None:
     for family, target in TOOL_FAMILIES.items():
         register.tools(family, target)
@@ -41,6 +50,10 @@ def _register_core(register: Registrar) -> None:
         register.provider(api, target)
     for engine, target in SEARCH_ENGINES.items():
         register.search_engine(engine, target)
+    for provider, target in EMBEDDERS.items():
+        register.embeddings(provider, target)
+    for backend in ("bubblewrap", "landlock"):
+        register.sandbox(backend, f"retinue.sandbox.{backend}:make_backend")
     register.channel("http", "retinue.channels.http:make_channel")
     register.prompt("small-models", "retinue.context.prompt.contributions:contribute_for_small_models")
 
@@ -54,11 +67,36 @@ def _register_service(name: str, register: Registrar) -> None:
     register.channel(name, service.make, settings=service.settings, capabilities=service.capabilities)
 
 
-BUILT_IN: Mapping[str, Callable[[Registrar], None]] = {
-    "retinue": _register_core,
-    "gpt-5": _register_gpt5,
-    **{name: partial(_register_service, name) for name in SERVICES},
-}
-"""The functions that register the built-in plugins, by the names of the plugins."""
+def _register_qmd(register: Registrar) -> None:
+    register.memory("qmd", "retinue.memory.qmd.memory:make_memory")
 
-BUILT_IN_NAMES = frozenset(BUILT_IN)
+
+def _register_docker(register: Registrar) -> None:
+    for name in ("docker", "podman"):
+        register.sandbox(name, "retinue.sandbox.docker:make_backend")
+
+
+def _register_batches(register: Registrar) -> None:
+    for provider in ("openai", "openai-compatible"):
+        register.embedding_batches(provider, "retinue.providers.embeddings.batches:open_batches")
+
+
+class BuiltInPlugin(Struct, frozen=True):
+    """A plugin that is part of Retinue."""
+
+    id: str
+    description: str
+    register: Callable[[Registrar], None]
+
+
+CORE = "retinue"
+BUILT_IN = (
+    BuiltInPlugin(CORE, "Tools, model APIs, embedding providers, sandboxes, search engines", _register_core),
+    BuiltInPlugin("gpt-5", "Prompt text for GPT-5 models", _register_gpt5),
+    BuiltInPlugin("qmd", "The QMD program as memory backend (memory.backend: qmd)", _register_qmd),
+    BuiltInPlugin("docker", "Docker and Podman as sandbox backends (sandbox.backend)", _register_docker),
+    BuiltInPlugin("batch-embeddings", "Batch APIs of OpenAI and compatible endpoints", _register_batches),
+    *(BuiltInPlugin(name, f"The channel {name}", partial(_register_service, name)) for name in SERVICES),
+)
+
+BUILT_IN_NAMES = frozenset(plugin.id for plugin in BUILT_IN)

@@ -55,7 +55,17 @@ class Registrar(Protocol):
         ...
 
     def embeddings(self, provider: str, make: str) -> None:
-        """Add an embedding provider: `make` takes an `EmbeddingEndpoint` and returns an `Embedder`."""
+        """Add an embedding provider for `memorySearch.provider`.
+
+        `make` takes an `EmbeddingParts` (`retinue.memory.embedding`) and returns an `Embedder`.
+        """
+        ...
+
+    def embedding_batches(self, provider: str, make: str) -> None:
+        """Add bulk embedding for an embedding provider with the API of OpenAI.
+
+        `make` takes a `BatchParts` (`retinue.providers.embeddings.batches`) and returns a `BatchEmbedder`.
+        """
         ...
 
     def channel(
@@ -108,11 +118,17 @@ class Registrar(Protocol):
         ...
 
     def memory(self, name: str, make: str) -> None:
-        """Add a memory backend for the slot `memory`: `make` takes a `MemoryParts` and returns a `Memory`."""
+        """Add a memory backend for the slot `memory`.
+
+        `make` takes a `MemoryParts` (`retinue.memory.backend`) and returns a `Memory`.
+        """
         ...
 
     def sandbox(self, name: str, make: str) -> None:
-        """Add a sandbox backend for the slot `sandbox`: `make` takes no arguments and returns a `SandboxBackend`."""
+        """Add a sandbox backend for the slot `sandbox` and `sandbox.backend`.
+
+        `make` takes a `SandboxParts` and returns a `Backend` (`retinue.sandbox.confinement`).
+        """
         ...
 
     def context_engine(self, name: str, make: str) -> None:

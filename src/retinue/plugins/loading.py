@@ -9,8 +9,10 @@ from typing import Any
 
 import pluggy
 
+from retinue import __version__
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
-from retinue.plugins.builtin import BUILT_IN
+from retinue.core.extension import Slot
+from retinue.plugins.builtin import BUILT_IN, CORE, BuiltInPlugin
 from retinue.plugins.containment import call_contained
 from retinue.plugins.discovery import (
     PluginCandidate,
@@ -34,8 +36,8 @@ def load_registry(
 ) -> PluginRegistry:
     """Load the built-in plugins and all enabled ones; a failure is recorded and the others still load."""
     registry = PluginRegistry()
-    for name, register in BUILT_IN.items():
-        register(PluginRegistrar(registry, PluginManifest(name)))
+    for plugin in BUILT_IN:
+        registry.built_in.append(_load_built_in(plugin, registry, settings))
     if not settings.enabled:
         return registry
     origins: dict[str, str] = {}
@@ -57,17 +59,39 @@ def load_registry(
     return registry
 
 
+def _load_built_in(plugin: BuiltInPlugin, registry: PluginRegistry, settings: PluginsSettings) -> PluginFacts:
+    """Register what a built-in plugin provides, unless the configuration disables it; the core is always enabled."""
+    manifest = PluginManifest(plugin.id, __version__, plugin.description)
+    facts = partial(PluginFacts, plugin.id, "Retinue", manifest=manifest, source=PluginSource.BUILT_IN)
+    if plugin.id != CORE and (reason := _denied_reason(plugin.id, settings)):
+        return facts(PluginState.OFF, reason)
+    added = PluginRegistry()
+    plugin.register(PluginRegistrar(added, PluginManifest(plugin.id)))
+    registry.add_all(added)
+    return facts(PluginState.ON, brings=added.list_names())
+
+
 def disabled_reason(found: PluginCandidate, settings: PluginsSettings) -> str | None:
     """Return why the configuration disables a plugin, or None if it is enabled."""
     name, entry = found.name, settings.entries.get(found.name)
+    if reason := _denied_reason(name, settings):
+        return reason
+    if settings.allow is not None and name not in settings.allow:
+        return "plugins.allow does not include it"
+    browser = settings.slots.browser
+    if Slot.BROWSER in found.manifest.slots and browser is not None and browser != name:
+        return f"plugins.slots.browser is {browser}"
+    if found.source is PluginSource.WORKSPACE and (entry is None or "enabled" not in set_attributes(entry)):
+        return f"it is in a workspace; `retinue plugins enable {name}` enables it"
+    return None
+
+
+def _denied_reason(name: str, settings: PluginsSettings) -> str | None:
+    entry = settings.entries.get(name)
     if name in settings.deny:
         return "plugins.deny includes it"
     if entry is not None and not entry.enabled:
         return f"plugins.entries.{name}.enabled is false"
-    if settings.allow is not None and name not in settings.allow:
-        return "plugins.allow does not include it"
-    if found.source is PluginSource.WORKSPACE and (entry is None or "enabled" not in set_attributes(entry)):
-        return f"it is in a workspace; `retinue plugins enable {name}` enables it"
     return None
 
 

@@ -70,7 +70,8 @@ class PluginRegistry(Struct):
     skill_roots: list[SkillRoot] = field(default_factory=list)
     hooks: list[HookSpec] = field(default_factory=list)
     plugins: list[PluginFacts] = field(default_factory=list)
-    """Every plugin that was found, in the order of loading; the built-in ones are not listed."""
+    """Every plugin that was found, in the order of loading."""
+    built_in: list[PluginFacts] = field(default_factory=list)
 
     @property
     def tools(self) -> dict[str, Extension]:
@@ -115,9 +116,10 @@ class PluginRegistry(Struct):
                 del named[name]
         self.skill_roots[:] = [root for root in self.skill_roots if root.plugin != plugin]
         self.hooks[:] = [spec for spec in self.hooks if spec.plugin != plugin]
-        for index, known in enumerate(self.plugins):
-            if known.name == plugin and known.state is PluginState.ON:
-                self.plugins[index] = replace(known, state=PluginState.FAILED, because=because, brings=())
+        for listed in (self.plugins, self.built_in):
+            for index, known in enumerate(listed):
+                if known.name == plugin and known.state is PluginState.ON:
+                    listed[index] = replace(known, state=PluginState.FAILED, because=because, brings=())
 
     def metadata_of(self, plugin: str, tool: str) -> ToolMetadata:
         """Return what a plugin's manifest says about one of its tools; unknown effects count as effects."""
@@ -143,7 +145,7 @@ class PluginRegistry(Struct):
     @property
     def problems(self) -> tuple[str, ...]:
         """Sentences about plugins that are enabled but could not be loaded."""
-        failed = (plugin for plugin in self.plugins if plugin.state is PluginState.FAILED)
+        failed = (plugin for plugin in (*self.built_in, *self.plugins) if plugin.state is PluginState.FAILED)
         return tuple(f"Plugin '{plugin.name}' could not be loaded: {plugin.because}" for plugin in failed)
 
 
@@ -198,6 +200,9 @@ class PluginRegistrar:
 
     def embeddings(self, provider: str, make: str) -> None:
         self._add(ExtensionPoint.EMBEDDINGS, self._extension(provider, make))
+
+    def embedding_batches(self, provider: str, make: str) -> None:
+        self._add(ExtensionPoint.EMBEDDING_BATCHES, self._extension(provider, make))
 
     def channel(
         self,

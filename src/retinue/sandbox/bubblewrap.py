@@ -25,6 +25,7 @@ from retinue.sandbox.confinement import (
     LaunchPlan,
     Network,
     SandboxLevel,
+    SandboxParts,
 )
 from retinue.sandbox.guarded_files import find_guarded
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
@@ -305,3 +306,13 @@ def make_environment(confinement: Confinement, entry: CommandStart, user: str) -
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
     through = dict.fromkeys(names, proxy) | {"no_proxy": "localhost,127.0.0.1", "NO_PROXY": "localhost,127.0.0.1"}
     return {**entry.environment, **fixed, **(through if confinement.network is Network.PROXY else {})}
+
+
+@cache
+def _shared() -> Bubblewrap:
+    return Bubblewrap()
+
+
+def make_backend(parts: SandboxParts) -> Bubblewrap:
+    """Return the backend; it is tested once in a process."""
+    return _shared()

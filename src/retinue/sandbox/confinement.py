@@ -328,6 +328,17 @@ class LaunchPlan(Struct, frozen=True):
         }
 
 
+class SandboxParts(Struct, frozen=True):
+    """What a sandbox backend is made of."""
+
+    name: str
+    settings: SandboxSettings
+    home: Path
+    """Retinue's home, which no sandbox may show."""
+    environment: Mapping[str, str]
+    """The environment of this process; commands do not get it."""
+
+
 class Backend(Protocol):
     """A sandbox backend. `name` is its name in the settings, `level` what it isolates by.
 

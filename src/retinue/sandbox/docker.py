@@ -18,6 +18,7 @@ from retinue.sandbox.confinement import (
     LaunchPlan,
     Network,
     SandboxLevel,
+    SandboxParts,
 )
 from retinue.sandbox.settings import DockerSettings
 
@@ -179,3 +180,8 @@ def refuse_bind(bind: str, home: Path) -> str | None:
     if state.is_relative_to(path) or path.is_relative_to(state):
         return f"sandbox.docker.binds: `{source}` would show Retinue's state"
     return None
+
+
+def make_backend(parts: SandboxParts) -> Docker:
+    """Return the backend of a container engine, which has its name."""
+    return Docker(parts.settings.docker, parts.home, parts.environment, parts.name)

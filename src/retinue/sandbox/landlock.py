@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cached_property
+from functools import cache, cached_property
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from retinue.sandbox.confinement import (
     LaunchPlan,
     Network,
     SandboxLevel,
+    SandboxParts,
 )
 from retinue.sandbox.guarded_files import find_guarded
 from retinue.sandbox.process_restrictions import SCOPES_VERSION, TRUNCATION_VERSION, landlock_version
@@ -113,3 +114,13 @@ def _rules(confinement: Confinement) -> list[tuple[str, bool]]:
         *((os.fspath(path), True) for path in own),
         (os.fspath(confinement.visible), confinement.writable),
     ]
+
+
+@cache
+def _shared() -> Landlock:
+    return Landlock()
+
+
+def make_backend(parts: SandboxParts) -> Landlock:
+    """Return the backend; it is tested once in a process."""
+    return _shared()

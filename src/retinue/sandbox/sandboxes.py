@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
+from retinue.core.errors import RetinueError
+from retinue.core.extension import Extension, Lazy
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import (
     Access,
@@ -29,6 +30,7 @@ from retinue.sandbox.confinement import (
     SandboxDecision,
     SandboxFolders,
     SandboxLevel,
+    SandboxParts,
     SandboxUnavailable,
     VisiblePart,
     decide_sandbox,
@@ -183,13 +185,23 @@ class BackedSandbox(Struct, frozen=True):
         return self.backend.wrap(self.confinement, CommandStart(self.below, environment))
 
 
-@cache
-def built_in() -> tuple[Backend, ...]:
-    """Return the backends that need no configuration, in order of preference; each is tested once."""
-    from retinue.sandbox.bubblewrap import Bubblewrap
-    from retinue.sandbox.landlock import Landlock
+DEFAULT_BACKENDS = ("bubblewrap", "landlock")
+"""The backends that need no configuration, in order of preference."""
+_MODULES = {"bubblewrap": "bubblewrap", "landlock": "landlock", "docker": "docker", "podman": "docker"}
+BUILT_IN_BACKENDS = {
+    name: Extension(name, "retinue", Lazy(f"retinue.sandbox.{module}:make_backend"))
+    for name, module in _MODULES.items()
+}
 
-    return Bubblewrap(), Landlock()
+
+class BackendFailed(RetinueError):
+    """A plugin's backend cannot be used; the message is a sentence part."""
+
+
+def make_directly(extension: Extension, parts: SandboxParts) -> Backend:
+    """Make a backend of Retinue itself."""
+    made: Backend = extension.make.load()(parts)
+    return made
 
 
 class Sandboxes(Struct, frozen=True):
@@ -204,6 +216,11 @@ class Sandboxes(Struct, frozen=True):
     now: Callable[[], datetime]
     inherited: Mapping[str, str] = field(default_factory=dict)
     policy: Policy = MODEL_CHOSEN
+    backends: Mapping[str, Extension] = field(default_factory=lambda: BUILT_IN_BACKENDS)
+    slot: str | None = None
+    """The backend that is used if an agent's settings name none and it works."""
+    make: Callable[[Extension, SandboxParts], Backend] = make_directly
+    """Makes a backend; raises `BackendFailed` if a plugin's code fails."""
 
     def decide(self, session: SessionKey) -> SandboxDecision:
         """Return whether a session is sandboxed, and why."""
@@ -241,30 +258,31 @@ class Sandboxes(Struct, frozen=True):
     def choose(self, confinement: Confinement, session: SessionKey) -> BackendChoice:
         """Choose the backend of a sandbox: the configured one, else the first that works."""
         settings = self.settings_of(session.agent)
-        checked = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
-        candidates = [
-            BackendCandidate(backend.name, problem.why, problem.remedy)
-            if problem
-            else BackendCandidate(backend.name, None)
-            for backend, problem in checked
-        ]
-        if settings.backend == "ssh":
-            remedy = "Remove `sandbox.backend` from the configuration, or set another one."
-            candidates.append(BackendCandidate("ssh", "no plugin provides it", remedy))
-        return BackendChoice(
-            next((backend for backend, problem in checked if problem is None), None), tuple(candidates)
-        )
+        usual = (self.slot, *DEFAULT_BACKENDS) if self.slot is not None else DEFAULT_BACKENDS
+        candidates: list[BackendCandidate] = []
+        chosen: Backend | None = None
+        for name in (settings.backend,) if settings.backend is not None else dict.fromkeys(usual):
+            candidate, backend = self._check(name, settings, confinement)
+            candidates.append(candidate)
+            chosen = chosen or backend
+        return BackendChoice(chosen, tuple(candidates))
 
-    def _backends(self, settings: SandboxSettings) -> tuple[Backend, ...]:
-        match settings.backend:
-            case None:
-                return built_in()
-            case "docker" | "podman" as name:
-                from retinue.sandbox.docker import Docker
-
-                return (Docker(settings.docker, self.home, self.inherited, name),)
-            case name:
-                return tuple(backend for backend in built_in() if backend.name == name)
+    def _check(
+        self, name: str, settings: SandboxSettings, confinement: Confinement
+    ) -> tuple[BackendCandidate, Backend | None]:
+        """Return whether a backend can enforce a sandbox, and the backend if it can."""
+        extension = self.backends.get(name)
+        if extension is None:
+            remedy = "Set another `sandbox.backend`, or enable the plugin that has it."
+            return BackendCandidate(name, "no plugin provides it", remedy), None
+        try:
+            backend = self.make(extension, SandboxParts(name, settings, self.home, self.inherited))
+            problem = backend.find_problem(confinement)
+        except BackendFailed as error:
+            return BackendCandidate(name, str(error), f"`retinue plugins info {extension.plugin}` shows details."), None
+        if problem is not None:
+            return BackendCandidate(name, problem.why, problem.remedy), None
+        return BackendCandidate(name, None), backend
 
     def with_backend(
         self, confinement: Confinement, session: SessionKey, below: str = ".", part: VisiblePart | None = None

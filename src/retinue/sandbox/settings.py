@@ -86,8 +86,11 @@ class SandboxSettings(Settings):
     """
     scope: Literal["session", "agent", "shared"] = key("agent")
     """Which sessions share a sandbox: its temporary files, its home folder and, without workspace access, its work."""
-    backend: Literal["bubblewrap", "landlock", "docker", "podman", "ssh"] | None = key(None)
-    """Sandbox backend. Default: bubblewrap, or landlock if bubblewrap does not work."""
+    backend: str | None = key(None)
+    """Sandbox backend: `bubblewrap`, `landlock`, `docker`, `podman`, or one of a plugin.
+
+    Default: that of `plugins.slots.sandbox`, otherwise bubblewrap, or landlock if bubblewrap does not work.
+    """
     workspace_access: Literal["none", "ro", "rw"] | None = key(None)
     """What a sandboxed session may do with the agent's workspace: nothing, read, or read and write.
 

@@ -197,12 +197,12 @@ class PluginEntry(Settings):
 class PluginSlots(Settings):
     """Plugins for roles that only one plugin can have."""
 
-    memory: str | None = key(None, pending="plugins cannot provide a memory yet", reload="restart")
-    """The memory plugin, or `none`."""
+    memory: str | None = key(None, reload="restart")
+    """The memory backend, such as `qmd`; `none` disables memory search. Default: `memory.backend`."""
     context_engine: str | None = key(None, reload="restart")
     """The context engine plugin."""
-    sandbox: str | None = key(None, pending="plugins cannot provide a sandbox yet", reload="restart")
-    """The sandbox plugin."""
+    sandbox: str | None = key(None, reload="restart")
+    """The sandbox backend of a plugin; agents whose `sandbox.backend` names another do not use it."""
     browser: str | None = key(None, reload="restart")
     """The browser plugin; there is no built-in one."""
 

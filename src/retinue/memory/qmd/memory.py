@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import StorageError
-from retinue.memory.backend import SEARCH_SECONDS, Backend, MatchMode, SearchResult, SyncReport, no_progress
+from retinue.core.keys import AgentId
+from retinue.memory.backend import SEARCH_SECONDS, MatchMode, MemoryParts, SearchResult, SyncReport, no_progress
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import MAX_CHARS, Excerpt, Library, NoteListing, NoteProblem, Provenance, written_by_agent
@@ -47,7 +48,7 @@ _MODES: dict[SearchMode, MatchMode] = {"search": "text", "vsearch": "vector", "q
 class QmdStatus(Struct, frozen=True):
     """The status of the memory. `backend` is the one in use; `reason` says why it is the built-in index."""
 
-    backend: Backend
+    backend: str
     reason: str | None
     version: str | None
     mode: SearchMode
@@ -339,3 +340,20 @@ def _has_changed(listing: NoteListing, last: _LastUpdate) -> bool:
         return True
     since_ns = last.updated_at.timestamp() * 1e9
     return any(file.mtime_ns > since_ns for file in listing.files)
+
+
+def make_memory(parts: MemoryParts) -> QmdMemory:
+    """Return the memory of an agent, with the program as `memory.qmd` describes it."""
+    from retinue.memory.qmd.program import QmdFolders, QmdProgram
+
+    settings, recall = parts.settings.qmd, parts.recall_seconds
+    folders = QmdFolders(parts.data, parts.models / "qmd")
+    program = QmdProgram(settings.command, folders, parts.environment, uses_models=settings.search_mode != "search")
+    return QmdMemory(
+        QmdIndex(program, parts.builtin.library, AgentId(parts.agent), settings.search_mode, settings.update),
+        parts.builtin,
+        parts.clock,
+        settings,
+        provenance=parts.builtin.provenance,
+        keeps_builtin=recall is not None and recall < RECALL_SECONDS,
+    )

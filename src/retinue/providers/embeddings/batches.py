@@ -78,6 +78,24 @@ class BatchStatus(Struct, frozen=True):
     source: str | None = None
 
 
+class BatchParts(Struct, frozen=True):
+    """What bulk embedding at an endpoint is made of."""
+
+    url: str
+    model: str
+    headers: Mapping[str, str]
+    limits: BatchLimits
+    timeouts: Timeouts
+    sleep: Sleep
+
+
+def open_batches(parts: BatchParts) -> EmbeddingBatches:
+    """Return the batches of an endpoint that has the batch API of OpenAI."""
+    return EmbeddingBatches(
+        parts.url, parts.model, parts.headers, parts.limits, timeouts=parts.timeouts, sleep=parts.sleep
+    )
+
+
 class EmbeddingBatches:
     """The batches of one endpoint and model."""
 

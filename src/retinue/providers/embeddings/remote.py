@@ -13,17 +13,22 @@ from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.providers.base import Timeouts
-from retinue.providers.embeddings.batches import Sleep, TransientFailure, is_transient, retry_transient
+from retinue.providers.embeddings.batches import (
+    BatchParts,
+    Sleep,
+    TransientFailure,
+    is_transient,
+    open_batches,
+    retry_transient,
+)
 from retinue.providers.failures import CallFailed
 
 if TYPE_CHECKING:
-    from retinue.providers.embeddings.batches import BatchLimits, EmbeddingBatches
+    from retinue.providers.embeddings.batches import BatchLimits
 
 log = logging.getLogger(__name__)
 
 MAX_BATCH_CHARS = 32_000
-
-BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 
 Rows = list[list[float]]
 
@@ -120,7 +125,12 @@ class RemoteEmbedder:
     seconds = 120.0
 
     def __init__(
-        self, endpoint: EmbeddingEndpoint, *, terms: BatchLimits | None = None, sleep: Sleep = anyio.sleep
+        self,
+        endpoint: EmbeddingEndpoint,
+        *,
+        terms: BatchLimits | None = None,
+        open_batches: Callable[[BatchParts], Any] = open_batches,
+        sleep: Sleep = anyio.sleep,
     ) -> None:
         from retinue.providers.http_client import check_endpoint
 
@@ -134,7 +144,11 @@ class RemoteEmbedder:
         self.model = endpoint.model or dialect.model
         self.batch = dialect.batch
         self._sleep = sleep
-        self.bulk = self._open_batches(terms) if terms else None
+        self.bulk: Any = None
+        if terms is not None:
+            self.bulk = open_batches(
+                BatchParts(self._url, self.model, self._headers(), terms, endpoint.timeouts, sleep)
+            )
         identity = {"url": self._url, "headers": sorted(endpoint.headers)}
         self.key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
@@ -146,16 +160,6 @@ class RemoteEmbedder:
 
     async def aclose(self) -> None:
         """Do nothing: no resources are held between calls."""
-
-    def _open_batches(self, terms: BatchLimits) -> EmbeddingBatches | None:
-        if self.provider not in BATCH_PROVIDERS:
-            log.warning("batches of %s are not supported; texts are embedded directly", self.provider)
-            return None
-        from retinue.providers.embeddings.batches import EmbeddingBatches
-
-        return EmbeddingBatches(
-            self._url, self.model, self._headers(), terms, timeouts=self._endpoint.timeouts, sleep=self._sleep
-        )
 
     async def _ask(self, texts: Sequence[str], query: bool) -> Rows:  # noqa: FBT001
         try:

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from retinue.context.prompt.inputs import PromptSandbox
 from retinue.core.errors import StorageError, WorkspaceError
+from retinue.core.extension import Extension, ExtensionPoint
 from retinue.core.keys import SessionKey
 from retinue.core.people import Person
+from retinue.plugins.builtin import BUILT_IN_NAMES
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
+from retinue.plugins.registry import PluginRegistry
 from retinue.runtime.agents.policy import elevation_gates
 from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.home import Home
 from retinue.sandbox.confinement import (
     Access,
+    Backend,
+    BackendProblem,
+    CommandStart,
     Confinement,
+    LaunchPlan,
     Network,
     SandboxLevel,
+    SandboxParts,
     SandboxUnavailable,
     decide_sandbox,
 )
-from retinue.sandbox.sandboxes import Sandboxes
+from retinue.sandbox.sandboxes import BackendFailed, Sandboxes, make_directly
 from retinue.storage.files import Root
 from retinue.storage.files.root import ReadOnlyRoot
+
+T = TypeVar("T")
 
 
 def make_sandboxes(home: Home) -> Sandboxes:
@@ -35,7 +50,62 @@ def make_sandboxes(home: Home) -> Sandboxes:
         workspace_of=lambda agent: locate_workspace(home, agent),
         now=home.clock.now,
         inherited=home.environment,
+        backends=home.registry.extensions[ExtensionPoint.SANDBOX],
+        slot=home.config.plugins.slots.sandbox,
+        make=partial(_make_backend, home.registry),
     )
+
+
+def _make_backend(registry: PluginRegistry, extension: Extension, parts: SandboxParts) -> Backend:
+    """Make a backend; that of a plugin is checked at each call, and its plugin switched off if it fails."""
+    if extension.plugin in BUILT_IN_NAMES:
+        return make_directly(extension, parts)
+
+    def fail(error: PluginError) -> BackendFailed:
+        registry.switch_off(extension.plugin, f"its sandbox '{extension.name}' failed: {error}")
+        return BackendFailed(f"the plugin '{extension.plugin}' failed: {error}")
+
+    try:
+        return ContainedBackend(call_contained(lambda: extension.make.load()(parts)), extension.name, fail)
+    except PluginError as error:
+        raise fail(error) from None
+
+
+class ContainedBackend(Struct, frozen=True):
+    """A plugin's sandbox backend, whose code can neither end nor block this process."""
+
+    backend: Backend
+    name: str
+    fail: Callable[[PluginError], BackendFailed]
+    shows_parts: bool = False
+
+    @property
+    def level(self) -> SandboxLevel:
+        return self._call(lambda: SandboxLevel(self.backend.level))
+
+    def find_problem(self, confinement: Confinement) -> BackendProblem | None:
+        return self._call(lambda: self.backend.find_problem(confinement))
+
+    def reaches_network(self, confinement: Confinement) -> bool:
+        return self._call(lambda: bool(self.backend.reaches_network(confinement)))
+
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
+        def make() -> LaunchPlan:
+            plan = self.backend.wrap(confinement, entry)
+            if not isinstance(plan, LaunchPlan):
+                raise PluginError("it returned no LaunchPlan")
+            return plan
+
+        try:
+            return self._call(make)
+        except BackendFailed as error:
+            raise SandboxUnavailable(f"The command was not run: {error}.") from None
+
+    def _call(self, function: Callable[[], T]) -> T:
+        try:
+            return call_contained(function)
+        except PluginError as error:
+            raise self.fail(error) from None
 
 
 def confine_session(workspace: AgentWorkspace, session: SessionKey) -> Confinement | None:

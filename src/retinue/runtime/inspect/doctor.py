@@ -39,6 +39,7 @@ from retinue.automation.clock_jumps import recent_jumps
 from retinue.core.errors import RetinueError
 from retinue.core.events import Notice
 from retinue.core.keys import AgentId, SessionKey
+from retinue.memory.fallback import FallbackMemory
 from retinue.memory.index import MemoryIndex
 from retinue.memory.scan import plan_sync
 from retinue.runtime.agents.confinement import make_sandboxes
@@ -280,6 +281,8 @@ async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
             return MemoryFacts(path, problem=f"The index {path} is damaged.")
     try:
         async with open_memory(workspace) as memory:
+            if isinstance(memory, FallbackMemory):
+                memory = memory.builtin
             if not isinstance(memory, MemoryIndex):
                 qmd = await memory.status()
                 problems = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)

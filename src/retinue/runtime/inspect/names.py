@@ -25,6 +25,8 @@ from retinue.core.extension import ExtensionPoint
 from retinue.runtime.agents.workspace import open_workspace
 from retinue.runtime.home import Home
 from retinue.runtime.inspect.explain import every_tool
+from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, NO_MEMORY
+from retinue.runtime.memory.embedders import NO_PROVIDERS
 from retinue.runtime.turns.sessions import DEFAULT_ENGINES
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.policy import ALIASES, GROUPS, OWNER_TOOLS, TOOL_CALL, TOOL_SEARCH
@@ -60,7 +62,7 @@ class _Kinds:
         self._tools = _Kind("tool", cache(self._list_tools), "`retinue tools list` lists the tools")
         self._agents = _Kind("agent", lambda: home.config.agents.ids, "`retinue agents list` lists the agents")
         self._skills = _Kind("skill", cache(self._list_skills), "`retinue skills list` lists the skills")
-        plugins = [plugin.name for plugin in home.registry.plugins]
+        plugins = [plugin.name for plugin in (*home.registry.built_in, *home.registry.plugins)]
         self._plugins = _Kind("plugin", lambda: plugins, "`retinue plugins list` lists the plugins")
         self._engines = _Kind(
             "context engine",
@@ -69,6 +71,21 @@ class _Kinds:
         )
         extensions = home.registry.extensions
         self._apis = _Kind("model API", lambda: home.registry.providers, "See docs/models.md")
+        self._embedders = _Kind(
+            "embedding provider",
+            lambda: (*NO_PROVIDERS, *extensions[ExtensionPoint.EMBEDDINGS]),
+            "`retinue config explain memorySearch.provider` lists the built-in ones",
+        )
+        self._memories = _Kind(
+            "memory backend",
+            lambda: (*BUILT_IN_MEMORY, NO_MEMORY, *extensions[ExtensionPoint.MEMORY]),
+            "`retinue plugins list` shows who has one",
+        )
+        self._sandboxes = _Kind(
+            "sandbox backend",
+            lambda: extensions[ExtensionPoint.SANDBOX],
+            "`retinue plugins list` shows who has one",
+        )
         self._searches = _Kind(
             "search engine",
             lambda: extensions[ExtensionPoint.SEARCH_ENGINES],
@@ -80,6 +97,12 @@ class _Kinds:
         match path:
             case ("plugins", "slots", "contextEngine"):
                 return self._engines
+            case ("plugins", "slots", "memory") | ("memory", "backend"):
+                return self._memories
+            case ("plugins", "slots", "sandbox") | ("agents", *_, "sandbox", "backend"):
+                return self._sandboxes
+            case ("agents", *_, "memorySearch", "provider" | "fallback"):
+                return self._embedders
             case ("models", "providers", _, "api"):
                 return self._apis
             case ("tools", "web", "search", "provider"):

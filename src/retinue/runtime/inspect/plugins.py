@@ -12,12 +12,17 @@ from retinue.config.keypath import Step, format_key_path
 from retinue.config.sections.gateway import PluginEntry
 from retinue.config.sources import Located, Problem
 from retinue.core.extension import ExtensionPoint, Slot
+from retinue.core.keys import SessionKey
+from retinue.plugins.containment import call_contained
 from retinue.plugins.loading import config_faults, effective_config
 from retinue.plugins.manifest import PluginError, PluginManifest
 from retinue.plugins.registry import PluginState
 from retinue.runtime.agents.chats import find_account, list_accounts
+from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.channels.open_channels import find_settings_faults
 from retinue.runtime.home import Home
+from retinue.runtime.memory.backend_choice import memory_backend
+from retinue.sandbox.confinement import SandboxUnavailable
 
 BUILT_IN = "built-in"
 NONE = "none"
@@ -92,25 +97,44 @@ def list_slots(home: Home) -> tuple[SlotFacts, ...]:
     """Return which implementation serves each slot."""
     wanted = home.config.plugins.slots
     return (
-        _describe(home, Slot.MEMORY, ExtensionPoint.MEMORY, wanted.memory, BUILT_IN),
-        _describe(home, Slot.SANDBOX, ExtensionPoint.SANDBOX, wanted.sandbox, BUILT_IN),
+        _describe(home, Slot.MEMORY, ExtensionPoint.MEMORY, memory_backend(home), BUILT_IN),
+        _describe_sandbox(home, wanted.sandbox),
         _describe(home, Slot.BROWSER, None, wanted.browser, NONE),
         _describe(home, Slot.CONTEXT_ENGINE, ExtensionPoint.CONTEXT_ENGINES, wanted.context_engine, BUILT_IN),
     )
 
 
+def _describe_sandbox(home: Home, wanted: str | None) -> SlotFacts:
+    """Return which backend the sandbox of the default agent has, if a plugin should provide it."""
+    facts = _describe(home, Slot.SANDBOX, ExtensionPoint.SANDBOX, wanted, BUILT_IN)
+    if wanted is None or facts.reason or facts.served_by == BUILT_IN:
+        return facts
+    sandboxes, session = make_sandboxes(home), SessionKey.main(home.config.agents.default_id)
+    try:
+        choice = sandboxes.choose(sandboxes.confinement_of(session), session)
+    except SandboxUnavailable as error:
+        return SlotFacts(Slot.SANDBOX, NONE, wanted, str(error))
+    problem = next((each.problem for each in choice.candidates if each.name == wanted), None)
+    return facts if problem is None else SlotFacts(Slot.SANDBOX, BUILT_IN, wanted, problem)
+
+
 def _describe(home: Home, slot: Slot, point: ExtensionPoint | None, wanted: str | None, default: str) -> SlotFacts:
-    if wanted is None or wanted in (BUILT_IN, "default", "legacy", NONE):
+    if wanted is None or wanted in (BUILT_IN, "builtin", "default", "legacy", NONE):
         return SlotFacts(slot, NONE if wanted == NONE else default, wanted)
     known = home.registry.extensions[point] if point else {}
     if wanted in known:
+        try:
+            call_contained(known[wanted].make.load)
+        except PluginError as error:
+            return SlotFacts(slot, default, wanted, f"the plugin '{known[wanted].plugin}' failed: {error}")
         return SlotFacts(slot, known[wanted].plugin, wanted)
     claiming = [
         each.name
-        for each in home.registry.plugins
+        for each in (*home.registry.built_in, *home.registry.plugins)
         if each.name == wanted and each.state is PluginState.ON and slot in home.registry.claimed_slots(each.name)
     ]
     if claiming:
         return SlotFacts(slot, wanted, wanted)
-    failed = next((each.because for each in home.registry.plugins if each.name == wanted and each.because), "")
+    known_plugins = (*home.registry.built_in, *home.registry.plugins)
+    failed = next((each.because for each in known_plugins if each.name == wanted and each.because), "")
     return SlotFacts(slot, default, wanted, failed or f"no enabled plugin provides '{wanted}'")

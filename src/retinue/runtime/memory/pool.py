@@ -24,6 +24,7 @@ from retinue.core.labels import Label, mix
 from retinue.core.people import PEOPLE_FOLDER, Person
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, NO_MEMORY, memory_backend
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
     from retinue.memory.backend import Memory
     from retinue.memory.embedding import Embedder
     from retinue.memory.index import MemoryIndex
-    from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.search.ranking import MemoryHit
     from retinue.memory.store.protocol import Vector
-    from retinue.runtime.memory.session_memory import SessionMemory
+    from retinue.runtime.memory.session_memory import OpenMemory, SessionMemory
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class MemoryPool:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.traces = CommandTraces(database)
-        self._opened: dict[AgentId, MemoryIndex | QmdMemory] = {}
+        self._opened: dict[AgentId, OpenMemory] = {}
         self._due: defaultdict[AgentId, set[str]] = defaultdict(set)
         self._openings: dict[AgentId, anyio.Event] = {}
         self._embedders: dict[AgentId, list[Embedder]] = {}
@@ -81,7 +81,7 @@ class MemoryPool:
         from retinue.runtime.memory.session_memory import open_session_memory
 
         settings = workspace.settings.memory_search
-        if not settings.enabled:
+        if not settings.enabled or memory_backend(workspace.home) == NO_MEMORY:
             return None
         memory = await self._memory(workspace)
         sizes = workspace.settings.context_limits
@@ -140,14 +140,16 @@ class MemoryPool:
         return frozenset(name for each in embedders for name in (each.model, f"{each.provider}/{each.model}"))
 
     def _embedders_of(self, workspace: AgentWorkspace) -> list[Embedder]:
-        from retinue.runtime.memory.session_memory import make_embedders
+        from retinue.runtime.memory.embedders import make_embedders
         from retinue.security.secrets import Secrets
 
         found = self._embedders.get(workspace.id)
         if found is None:
             home = workspace.home
             secrets = Secrets(home.environment, home.redactor)
-            found = make_embedders(workspace.settings.memory_search, secrets, home.paths.models, home.config.models)
+            found = make_embedders(
+                workspace.settings.memory_search, secrets, home.paths.models, home.config.models, home.registry
+            )
             self._embedders[workspace.id] = found
             for embedder in found:
                 self._stack.push_async_callback(embedder.aclose)
@@ -193,17 +195,19 @@ class MemoryPool:
 
     async def follow(self, workspace: AgentWorkspace) -> None:
         """Keep an agent's memory up to date until cancelled."""
+        from retinue.memory.fallback import FallbackMemory
         from retinue.memory.index import MemoryIndex
         from retinue.runtime.memory.session_memory import keep_fresh
 
         settings, shared = workspace.settings.memory_search, workspace.home.config.memory
-        if not settings.enabled:
+        backend = memory_backend(workspace.home)
+        if not settings.enabled or backend == NO_MEMORY:
             return
-        if shared.backend == "qmd":
+        if backend == "qmd":
             await self._wait_for_start(workspace)
         memory = await self._memory(workspace)
-        if isinstance(memory, MemoryIndex):
-            async with keep_fresh(memory, settings):
+        if isinstance(memory, MemoryIndex | FallbackMemory):
+            async with keep_fresh(memory if isinstance(memory, MemoryIndex) else memory.builtin, settings):
                 await anyio.sleep_forever()
         else:
             from retinue.memory.background import run_qmd_updates
@@ -231,7 +235,7 @@ class MemoryPool:
         self.traces.close()
         await self._stack.aclose()
 
-    async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
+    async def _memory(self, workspace: AgentWorkspace) -> OpenMemory:
         """Return the memory of an agent; it is opened and updated the first time."""
         from retinue.runtime.memory.session_memory import open_memory, seconds_at_opening
 
@@ -275,9 +279,11 @@ def _exists(folder: str, names: Sequence[str]) -> bool:
 def has_notes(workspace: AgentWorkspace) -> bool:
     """Return whether an agent has any notes; needs only a few file system calls."""
     settings, shared = workspace.settings.memory_search, workspace.home.config.memory
+    if memory_backend(workspace.home) not in (*BUILT_IN_MEMORY, "qmd"):
+        return memory_backend(workspace.home) != NO_MEMORY  # a plugin may remember what is in no file
     if settings.extra_paths or remembers_sessions(settings):
         return True
-    if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
+    if memory_backend(workspace.home) == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True
     return _exists(str(workspace.root.path), (*NOTE_NAMES, PEOPLE_FOLDER))
 

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.extension import ExtensionPoint
 from retinue.core.keys import SessionKey
 from retinue.core.labels import Distance, Label
 from retinue.core.people import Person
-from retinue.memory.backend import Memory, SearchResult
+from retinue.memory.backend import Memory, MemoryParts, SearchResult
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
-from retinue.memory.embedding import BuiltInEmbedder, Embedder
+from retinue.memory.fallback import FallbackMemory
 from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import USUAL_LIMITS, Corpus, Excerpt, ReadLimits, no_derived_notes
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
-from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
+from retinue.memory.settings import MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.store.protocol import IndexStore
 from retinue.memory.store.sqlite import SqliteStore
-from retinue.providers.settings import ModelsSettings
+from retinue.plugins.builtin import BUILT_IN_NAMES
+from retinue.plugins.containment import call_contained
+from retinue.plugins.manifest import PluginError
 from retinue.providers.vendors import settings_of
 from retinue.runtime.agents.workspace import AgentWorkspace
+from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, memory_backend
+from retinue.runtime.memory.embedders import KEY_VARIABLES, choose_provider, make_embedders
 from retinue.runtime.memory.sources import open_notes, open_notes_of, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
 from retinue.storage.postgres import open_server
@@ -34,14 +40,11 @@ from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
     from retinue.memory.qmd.memory import QmdMemory
-    from retinue.providers.embeddings.batches import BatchLimits
 
-KEY_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "voyage": "VOYAGE_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-}
+    OpenMemory = MemoryIndex | QmdMemory | FallbackMemory
+
+log = logging.getLogger(__name__)
+
 FIRST_SYNC_SECONDS = 2.0
 """How long the first message of a process may wait for notes that were never indexed."""
 
@@ -102,7 +105,9 @@ async def open_index(
             workspace.home.clock,
             embedders=[]
             if person is not None
-            else make_embedders(settings, secrets, workspace.home.paths.models, workspace.home.config.models),
+            else make_embedders(
+                settings, secrets, workspace.home.paths.models, workspace.home.config.models, workspace.home.registry
+            ),
             rules=make_rules(settings.query),
         )
         try:
@@ -143,37 +148,12 @@ def make_rules(query: QuerySettings) -> SearchRules:
     )
 
 
-def make_embedders(
-    settings: MemorySearchSettings, secrets: Secrets, models: Path, chat: ModelsSettings | None = None
-) -> list[Embedder]:
-    """Return the embedders in order of preference; none if vectors are off.
-
-    `auto` never sends notes anywhere unless an endpoint or a key for embedding was configured. `models` is the folder
-    of model files; `chat` has the keys of chat models, which a provider that is named uses too.
-    """
-    if not settings.store.vector.enabled:
-        return []
-    first = _choose_provider(settings)
-    names = [name for name in dict.fromkeys((first, settings.fallback)) if name not in ("none", "auto")]
-    return [
-        _make_local(settings.local, models) if name == "local" else _make_remote(name, settings, secrets, chat)
-        for name in names
-    ]
-
-
-def _choose_provider(settings: MemorySearchSettings) -> str:
-    if settings.provider != "auto":
-        return settings.provider
-    remote = settings.remote
-    return "openai-compatible" if remote.base_url else "openai" if remote.api_key else "local"
-
-
 def explain_embedder(workspace: AgentWorkspace) -> str | None:
     """Return why `provider: auto` chose its embedder, and how a key that it does not use is used; None otherwise."""
     settings, home = workspace.settings.memory_search, workspace.home
     if settings.provider != "auto" or not settings.store.vector.enabled:
         return None
-    match _choose_provider(settings):
+    match choose_provider(settings):
         case "openai-compatible":
             return "auto: memorySearch.remote has a baseUrl"
         case "openai":
@@ -187,38 +167,6 @@ def explain_embedder(workspace: AgentWorkspace) -> str | None:
                 f"Set memorySearch.provider to '{name}' to embed with it."
             )
     return "auto: the built-in model; no key for embedding is configured"
-
-
-def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
-    if not local.model_path:
-        return BuiltInEmbedder()
-    from retinue.providers.embeddings.local import LocalEmbedder
-
-    folder = Path(local.model_cache_dir).expanduser() if local.model_cache_dir else models
-    return LocalEmbedder(folder / Path(local.model_path).expanduser())
-
-
-def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets, chat: ModelsSettings | None) -> Embedder:
-    from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
-
-    remote = settings.remote
-    key = secrets.environment.get(KEY_VARIABLES.get(name, "")) or None
-    configured = settings_of(chat, name) if chat and name in KEY_VARIABLES else None
-    if remote.api_key:
-        key = secrets.resolve(remote.api_key)
-    elif key is None and configured and configured.api_key:
-        key = secrets.resolve(configured.api_key)
-    headers = {header: secrets.resolve(value) for header, value in remote.headers.items()}
-    endpoint = EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers)
-    return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))
-
-
-def _batch_terms(batch: BatchSettings) -> BatchLimits | None:
-    if not batch.enabled:
-        return None
-    from retinue.providers.embeddings.batches import BatchLimits
-
-    return BatchLimits(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 
 
 def _show_origin(label: Label) -> str:
@@ -282,44 +230,52 @@ def open_session_memory(
 @asynccontextmanager
 async def open_memory(
     workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
-) -> AsyncIterator[MemoryIndex | QmdMemory]:
+) -> AsyncIterator[OpenMemory]:
     """Open an agent's memory as configured, and close it at the end of the block; nothing is watched."""
     async with open_index(workspace, writes, due) as builtin:
-        if workspace.home.config.memory.backend == "builtin":
-            yield builtin
-            return
-        memory = _make_qmd(workspace, builtin)
+        opened = _make_backend(workspace, builtin)
         try:
-            yield memory
+            yield opened
         finally:
-            await memory.aclose()
+            if not isinstance(opened, MemoryIndex):
+                await opened.aclose()
+
+
+def _make_backend(workspace: AgentWorkspace, builtin: MemoryIndex) -> OpenMemory:
+    """Return the memory backend of the slot; the built-in index if there is none or it cannot be made."""
+    home, name = workspace.home, memory_backend(workspace.home)
+    extension = home.registry.extensions[ExtensionPoint.MEMORY].get(name)
+    if extension is None:
+        if name not in BUILT_IN_MEMORY:
+            log.warning("there is no memory backend '%s'; the built-in index is used", name)
+        return builtin
+    recall = workspace.settings.memory_search.recall
+    parts = MemoryParts(
+        workspace.id,
+        builtin,
+        home.config.memory,
+        home.clock,
+        home.environment,
+        qmd_folder(workspace) if name == "qmd" else home.paths.path / "plugin-data" / extension.plugin / workspace.id,
+        home.paths.models,
+        recall.timeout_ms / 1000 if recall.enabled else None,
+    )
+    try:
+        made: Memory = call_contained(lambda: extension.make.load()(parts))
+    except PluginError as error:
+        home.registry.switch_off(extension.plugin, f"its memory backend '{name}' cannot be made: {error}")
+        return builtin
+    if extension.plugin in BUILT_IN_NAMES:
+        return cast("QmdMemory", made)
+    return FallbackMemory(made, builtin, name)
 
 
 def seconds_at_opening(workspace: AgentWorkspace) -> float:
     """Return how long to update a memory when it is opened; 0 means not at all."""
     memory, sync = workspace.home.config.memory, workspace.settings.memory_search.sync
-    if memory.backend == "builtin":
+    if memory_backend(workspace.home) != "qmd":
         return FIRST_SYNC_SECONDS if sync.on_session_start else 0.0
     update = memory.qmd.update
     if not update.on_boot:
         return 0.0
     return update.update_timeout_ms / 1000 if update.wait_for_boot_sync else FIRST_SYNC_SECONDS
-
-
-def _make_qmd(workspace: AgentWorkspace, builtin: MemoryIndex) -> QmdMemory:
-    from retinue.memory.qmd.index import QmdIndex
-    from retinue.memory.qmd.memory import RECALL_SECONDS, QmdMemory
-    from retinue.memory.qmd.program import QmdFolders, QmdProgram
-
-    home, settings = workspace.home, workspace.home.config.memory.qmd
-    folders = QmdFolders(qmd_folder(workspace), home.paths.models / "qmd")
-    program = QmdProgram(settings.command, folders, home.environment, uses_models=settings.search_mode != "search")
-    recall = workspace.settings.memory_search.recall
-    return QmdMemory(
-        QmdIndex(program, builtin.library, workspace.id, settings.search_mode, settings.update),
-        builtin,
-        home.clock,
-        settings,
-        provenance=builtin.provenance,
-        keeps_builtin=recall.enabled and recall.timeout_ms / 1000 < RECALL_SECONDS,
-    )

@@ -27,6 +27,7 @@ from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.memory.backend_choice import memory_backend
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.session import Session, recorded_person
@@ -81,7 +82,7 @@ def qmd_folder(workspace: AgentWorkspace) -> Path:
 def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
     """Open an agent's notes; folders outside its workspace are closed at the end of the block."""
     memory, settings = workspace.home.config.memory, workspace.settings.memory_search
-    with_qmd = memory.backend == "qmd"
+    with_qmd = memory_backend(workspace.home) == "qmd"
     with ExitStack() as stack:
         exports = None
         if remembers_sessions(settings) or (with_qmd and memory.qmd.sessions.enabled):
