@@ -224,7 +224,7 @@ def test_a_plugin_that_declares_everything_is_not_imported_before_use(tmp_path: 
 
 def test_only_one_plugin_has_the_browser_slot(tmp_path: Path) -> None:
     claim = {"capabilities": {"tools": {"t": "bad_plugin:make"}}, "slots": ["browser"]}
-    home_with(tmp_path, None, {"name": "bad", **claim})
+    home_with(tmp_path, "", {"name": "bad", **claim})
     config = {"plugins": {"slots": {"browser": "another"}}}
     (tmp_path / "home" / "retinue.json").write_text(json.dumps(config))
     home = load_home(HomePaths(tmp_path / "home"), environment={})
