@@ -230,8 +230,10 @@ def test_only_one_plugin_has_the_browser_slot(tmp_path: Path) -> None:
     home = load_home(HomePaths(tmp_path / "home"), environment={})
     facts = {each.name: each for each in home.registry.plugins}
     assert (facts["bad"].state, facts["bad"].because) == (PluginState.OFF, "plugins.slots.browser is another")
-    slots = {each.slot: each for each in list_slots(home)}
+    slots = {str(each.slot): each for each in list_slots(home)}
     assert (slots["browser"].served_by, slots["browser"].reason) == ("none", "no enabled plugin provides 'another'")
     (tmp_path / "home" / "retinue.json").write_text(json.dumps({"plugins": {"slots": {"browser": "bad"}}}))
-    served = {each.slot: each.served_by for each in list_slots(load_home(HomePaths(tmp_path / "home"), environment={}))}
+    served = {
+        str(each.slot): each.served_by for each in list_slots(load_home(HomePaths(tmp_path / "home"), environment={}))
+    }
     assert served["browser"] == "bad"

@@ -189,7 +189,7 @@ async def test_memory_and_embeddings_are_used_and_the_built_in_index_answers_whe
             assert await ask(hall, "look") == "Done."
             _, second, third = (request.body.decode() for request in hall.model.requests)
         facts = load_home(hall.home, environment={})
-        assert {each.slot: each.served_by for each in list_slots(facts)} == {
+        assert {str(each.slot): each.served_by for each in list_slots(facts)} == {
             "memory": "sample-desk",
             "sandbox": "built-in",
             "browser": "none",
@@ -210,7 +210,7 @@ async def test_commands_run_in_the_sandbox_of_the_slot(tmp_path: Path) -> None:
         async with hall.serving():
             hall.model.push(calls("exec", command="echo from the desk"), says("Done."))
             assert await ask(hall, "run it") == "Done."
-        slots = {each.slot: each for each in list_slots(load_home(hall.home, environment={}))}
+        slots = {str(each.slot): each for each in list_slots(load_home(hall.home, environment={}))}
     assert "from the desk" in hall.model.requests[-1].body.decode()
     if slots["sandbox"].reason:
         pytest.skip(slots["sandbox"].reason)

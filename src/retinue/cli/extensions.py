@@ -1,4 +1,4 @@
-"""`retinue hooks` and `retinue plugins`: list, enable and disable hooks and plugins."""
+"""`retinue hooks`: list, enable and disable hooks; and the commands that plugins add."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
-    from retinue.plugins.registry import PluginFacts, PluginRegistry
     from retinue.runtime.automation.hooks import KnownHook
 
 
@@ -129,103 +128,6 @@ def _describe_hook(known: KnownHook) -> dict[str, Any]:
         "description": known.hook.description if known.hook else "",
         "events": list(known.hook.events) if known.hook else [],
         "problems": list(known.problems),
-    }
-
-
-@click.group(cls=Group)
-def plugins() -> None:
-    pass
-
-
-@plugins.command("list")
-@pass_invocation
-def list_plugins(invocation: Invocation) -> int:
-    """List the plugins found; exit code 1 if an enabled one cannot be loaded."""
-    registry = _probe_plugins(invocation)
-    listed = (*registry.built_in, *registry.plugins)
-    rows = [(known.name, known.state, known.origin, known.because) for known in listed]
-    none = "" if registry.plugins else "\n\nNo others are installed. See docs/plugins.md for how to write one."
-    invocation.show(
-        [_describe_plugin(registry, known) for known in listed],
-        lambda: table(rows, header=("plugin", "state", "from", "")) + none,
-    )
-    return 1 if registry.problems else 0
-
-
-@plugins.command("info")
-@click.argument("name")
-@pass_invocation
-def show_plugin(invocation: Invocation, name: str) -> None:
-    """Show one plugin: its origin, state and what it registers."""
-    from retinue.cli.terminal import format_value, label
-
-    registry = _probe_plugins(invocation)
-    details = _describe_plugin(registry, _find_plugin(registry, name))
-    invocation.show(
-        details, lambda: table([(label(key), format_value(value)) for key, value in details.items() if value])
-    )
-
-
-@plugins.command("enable")
-@click.argument("name")
-@pass_invocation
-def enable_plugin(invocation: Invocation, name: str) -> None:
-    """Enable a plugin."""
-    _switch_plugin(invocation, name, on=True)
-
-
-@plugins.command("disable")
-@click.argument("name")
-@pass_invocation
-def disable_plugin(invocation: Invocation, name: str) -> None:
-    """Disable a plugin."""
-    _switch_plugin(invocation, name, on=False)
-
-
-def _switch_plugin(invocation: Invocation, name: str, *, on: bool) -> None:
-    """Record the setting and report the plugin's state, which another key may override."""
-    from retinue.config.edit import set_value
-
-    found = _find_plugin(_probe_plugins(invocation), name)
-    key = f"plugins.entries[{json.dumps(found.name)}].enabled"
-    edited = set_value(invocation.home, key, json.dumps(on), os.environ)
-    after = _find_plugin(_probe_plugins(invocation), name)
-    text = f"{name} is {after.state}" + (f": {after.because}." if after.because else ".")
-    invocation.show({"name": name, "enabled": on, "changed": edited.changed, "state": after.state}, text)
-
-
-def _probe_plugins(invocation: Invocation) -> PluginRegistry:
-    """Return the registry of the home after making all tools, so that it shows what fails only then."""
-    from retinue.runtime.inspect.explain import every_tool
-
-    home = invocation.load_home()
-    every_tool(home)
-    return home.registry
-
-
-def _find_plugin(registry: PluginRegistry, name: str) -> PluginFacts:
-    from retinue.core.errors import UsageError
-
-    listed = (*registry.plugins, *registry.built_in)
-    for known in listed:
-        if known.name == name:
-            return known
-    names = ", ".join(dict.fromkeys(known.name for known in listed))
-    raise UsageError(f"There is no plugin '{name}'. Plugins: {names}.")
-
-
-def _describe_plugin(registry: PluginRegistry, known: PluginFacts) -> dict[str, Any]:
-    manifest = known.manifest
-    return {
-        "id": known.name,
-        "version": manifest.version if manifest else "",
-        "description": manifest.description if manifest else "",
-        "state": str(known.state),
-        "reason": known.because,
-        "source": str(known.source),
-        "from": known.origin,
-        "registers": list(known.brings),
-        "slots": sorted(registry.claimed_slots(known.name)),
     }
 
 

@@ -55,7 +55,7 @@ COMMANDS = {
         "List and revoke webhooks of agents; create their tokens.",
     ),
     "hooks": ("retinue.cli.extensions:hooks", "List, enable and disable hooks; explain why one is disabled."),
-    "plugins": ("retinue.cli.extensions:plugins", "List, enable and disable plugins; explain why one is disabled."),
+    "plugins": ("retinue.cli.plugins:plugins", "List, install, update, remove, enable, check and write plugins."),
     "mcp": ("retinue.cli.mcp:mcp", "Add, test, list and remove MCP servers, whose tools agents use."),
     "models": ("retinue.cli.models:models", "List, test, choose and download models; store credentials."),
     "tools": ("retinue.cli.tools:tools", "List a session's tools and explain policy decisions."),

@@ -8,14 +8,12 @@ from typing import Any
 
 import anyio
 
-from retinue.config.sections.gateway import PluginEntry
 from retinue.core.extension import Extension, ExtensionPoint, PluginContext, RouteExtension
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodBinding
 from retinue.plugins.containment import INIT_SECONDS, SHUTDOWN_SECONDS, await_contained, call_contained
-from retinue.plugins.loading import effective_config
-from retinue.plugins.manifest import PluginError, PluginManifest
+from retinue.plugins.manifest import PluginError
 from retinue.runtime.open import Runtime
 from retinue.wire.frames import Method, Nothing, Wire
 from retinue.wire.protocol import ErrorCode, Scope
@@ -104,8 +102,5 @@ async def _run_service(runtime: Runtime, service: Extension) -> None:
 
 
 def _make_context(runtime: Runtime, plugin: str) -> PluginContext:
-    home = runtime.home
-    manifest = next((each.manifest for each in home.registry.plugins if each.name == plugin), None)
-    entry = home.config.plugins.entries.get(plugin) or PluginEntry()
-    config = effective_config(manifest or PluginManifest(plugin), entry)
-    return PluginContext(plugin, config, home.paths.path / "plugin-data" / plugin, runtime)
+    config = runtime.home.plugin_config(plugin, runtime.shared.secrets)
+    return PluginContext(plugin, config, runtime.home.paths.path / "plugin-data" / plugin, runtime)

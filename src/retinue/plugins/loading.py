@@ -24,6 +24,7 @@ from retinue.plugins.discovery import (
 from retinue.plugins.hookspecs import NAME, Hooks
 from retinue.plugins.manifest import PluginError, PluginManifest, unmet_requirement
 from retinue.plugins.registry import PluginFacts, PluginRegistrar, PluginRegistry, PluginState
+from retinue.security.secrets import resolve_references
 from retinue.structs.declare import set_attributes
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ def effective_config(manifest: PluginManifest, entry: PluginEntry) -> dict[str, 
 def config_faults(manifest: PluginManifest, config: Mapping[str, Any]) -> tuple[tuple[tuple[str | int, ...], str], ...]:
     """Return what the schema of a plugin does not allow in its settings: the path of each value, and a message."""
     try:
-        return schema_faults(manifest.config_schema, config) if manifest.config_schema is not None else ()
+        if manifest.config_schema is None:
+            return ()
+        return schema_faults(manifest.config_schema, resolve_references(dict(config), lambda _: "(a secret)"))
     except ValueError as error:
         raise PluginError(f"its config.schema is not a valid JSON Schema: {error}") from None
 

@@ -131,6 +131,41 @@ class PluginManifest(Struct, frozen=True):
                 yield point, name, extension
 
 
+PROMPT_HOOKS = ("agent:bootstrap", "before_prompt_build")
+
+
+def list_declared(manifest: PluginManifest) -> tuple[str, ...]:
+    """Return what a manifest says that the plugin registers, as text."""
+    names = (
+        f"{point} {name}" if name else str(point)
+        for point, named in (manifest.capabilities or {}).items()
+        for name in (named or [""])
+        if point is not ExtensionPoint.SKILLS
+    )
+    slots = (f"slot {slot}" for slot in sorted(manifest.slots))
+    return (*names, *(f"skills {path.name}" for path in manifest.skills), *slots)
+
+
+def describe_rights(manifest: PluginManifest) -> tuple[str, ...]:
+    """Return what a plugin needs and what the owner has to grant, as lines."""
+    capabilities = manifest.capabilities or {}
+    hooks = capabilities.get(ExtensionPoint.HOOKS, {})
+    routes = capabilities.get(ExtensionPoint.HTTP, {})
+    effects = [name for name, tool in manifest.tools.items() if tool.has_effects]
+    lines = (
+        ("to change prompts (hooks.allowPromptInjection)", sorted(hooks.keys() & {*PROMPT_HOOKS})),
+        ("to choose models (hooks.allowModelOverride)", sorted(hooks.keys() & {"before_model_resolve"})),
+        ("to see and change tool calls", sorted(hooks.keys() & {"before_tool_call", "after_tool_call"})),
+        ("to see messages", sorted(hooks.keys() & {"message_received", "message_sending"})),
+        ("HTTP routes", [f"{name} (scope {each.scope})" for name, each in routes.items()]),
+        ("tools with side effects", effects),
+        ("secrets", list(manifest.secret_inputs)),
+        ("programs", list(manifest.requires.bins)),
+        ("environment variables", list(manifest.requires.env)),
+    )
+    return tuple(f"{what}: {', '.join(names)}" for what, names in lines if names)
+
+
 def find_manifest(folder: Path) -> Path | None:
     """Return the manifest in a folder; None if there is none."""
     return next((path for name in (MANIFEST_NAME, OPENCLAW_NAME) if (path := folder / name).is_file()), None)

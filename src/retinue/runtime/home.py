@@ -15,19 +15,21 @@ from msgspec import Struct, field
 
 from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
-from retinue.config.sections.gateway import EnvSettings
+from retinue.config.sections.gateway import EnvSettings, PluginEntry
 from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.discovery import PluginPlaces
-from retinue.plugins.loading import load_registry
+from retinue.plugins.loading import effective_config, load_registry
+from retinue.plugins.manifest import PluginManifest
 from retinue.plugins.registry import PluginRegistry
 from retinue.runtime.known_secrets import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
 from retinue.security.secret_sources import run_for_secret
+from retinue.security.secrets import Secrets, resolve_references
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
@@ -114,6 +116,14 @@ class Home(Struct, frozen=True, dict=True):
         """Return the configuration as plain data, for requirements that name a key."""
         plain: dict[str, Any] = to_plain(self.config, only_set=True)
         return plain
+
+    def plugin_config(self, plugin: str, secrets: Secrets) -> Mapping[str, Any]:
+        """Return the settings of a plugin, with the secrets that they refer to."""
+        manifest = next((each.manifest for each in self.registry.plugins if each.name == plugin), None)
+        entry = self.config.plugins.entries.get(plugin) or PluginEntry()
+        config = effective_config(manifest or PluginManifest(plugin), entry)
+        resolved: Mapping[str, Any] = resolve_references(config, secrets.resolve)
+        return resolved
 
     @cached_property
     def redactor(self) -> Redactor:

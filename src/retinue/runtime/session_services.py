@@ -186,7 +186,8 @@ def _make_tools(home: Home, parts: ToolParts) -> list[Tool[Any]]:
 
 
 def _make_plugin_tools(home: Home, extension: Extension, parts: ToolParts) -> tuple[Tool[Any], ...]:
-    made = extension.make.load()(parts)
+    config = home.plugin_config(extension.plugin, parts.secrets)
+    made = extension.make.load()(replace(parts, plugin_config=config))
     if not isinstance(made, (tuple, list)) or not all(isinstance(tool, Tool) for tool in made):
         raise PluginError(f"{extension.make.target} did not return a tuple of tools")
     metadata = partial(home.registry.metadata_of, extension.plugin)

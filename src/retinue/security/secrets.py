@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, assert_never
 
 from msgspec import Struct, to_builtins
@@ -201,3 +202,15 @@ for _kind in (EnvSecret, FileSecret, ExecSecret, KeyringSecret):
 
 SecretValue = Annotated[Secret, Parsed(_read_secret)]
 """A secret in a settings model: the value, or an object that references it."""
+
+
+def resolve_references(value: Any, resolve: Callable[[Secret], str]) -> Any:
+    """Return a plain value in which each reference to a secret is replaced by what `resolve` returns."""
+    if isinstance(value, dict):
+        if "source" in value:
+            with suppress(ConfigError):
+                return resolve(parse_secret(value))
+        return {name: resolve_references(below, resolve) for name, below in value.items()}
+    if isinstance(value, list):
+        return [resolve_references(below, resolve) for below in value]
+    return value

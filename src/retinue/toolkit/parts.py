@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -119,3 +119,5 @@ class ToolParts(Struct, frozen=True):
     rule_store: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None
     mcp: McpServers | None = None
+    plugin_config: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of the plugin whose tools are made, with its secrets resolved."""

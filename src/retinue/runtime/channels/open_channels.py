@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from retinue.plugins.containment import call_contained
 from retinue.plugins.loading import schema_faults
 from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.chats import AccountSettings, find_account, max_media_bytes
-from retinue.security.secrets import Secret, parse_secret
+from retinue.security.secrets import Secret, resolve_references
 from retinue.settings import Settings
 from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
@@ -121,7 +120,7 @@ def read_settings(extension: ChannelExtension, found: AccountSettings, resolve: 
         raise ConfigError(f"{where}: {message}. `retinue config validate` lists all problems.")
     if isinstance(extension.settings, Lazy):
         return decode(_settings_class(extension.settings), keys)
-    return {name: _resolve_references(value, resolve) for name, value in keys.items()}
+    return {name: resolve_references(value, resolve) for name, value in keys.items()}
 
 
 def find_settings_faults(extension: ChannelExtension, found: AccountSettings) -> SettingsFaults:
@@ -137,7 +136,7 @@ def find_settings_faults(extension: ChannelExtension, found: AccountSettings) ->
         return ()
     if extension.settings is None:
         return ()
-    shown = {name: _resolve_references(value, lambda _: "(secret)") for name, value in keys.items()}
+    shown = {name: resolve_references(value, lambda _: "(secret)") for name, value in keys.items()}
     return schema_faults(extension.settings, shown)
 
 
@@ -153,18 +152,6 @@ def _settings_class(target: Lazy) -> type[Settings]:
     if not isinstance(loaded, type) or not issubclass(loaded, Settings):
         raise PluginError(f"{target.target} is not a class of settings")
     return loaded
-
-
-def _resolve_references(value: Any, resolve: Callable[[Secret], str]) -> Any:
-    """Return a value in which each reference to a secret is replaced by the secret."""
-    if isinstance(value, dict):
-        if "source" in value:
-            with suppress(ConfigError):
-                return resolve(parse_secret(value))
-        return {name: _resolve_references(below, resolve) for name, below in value.items()}
-    if isinstance(value, list):
-        return [_resolve_references(below, resolve) for below in value]
-    return value
 
 
 def _call_maker(extension: ChannelExtension, parts: ChannelParts) -> Channel:

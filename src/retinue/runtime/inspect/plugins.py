@@ -16,7 +16,7 @@ from retinue.core.keys import SessionKey
 from retinue.plugins.containment import call_contained
 from retinue.plugins.loading import config_faults, effective_config
 from retinue.plugins.manifest import PluginError, PluginManifest
-from retinue.plugins.registry import PluginState
+from retinue.plugins.registry import PluginRegistry, PluginState
 from retinue.runtime.agents.chats import find_account, list_accounts
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.channels.open_channels import find_settings_faults
@@ -26,6 +26,25 @@ from retinue.sandbox.confinement import SandboxUnavailable
 
 BUILT_IN = "built-in"
 NONE = "none"
+
+
+def check_targets(registry: PluginRegistry, plugin: str) -> Iterator[str]:
+    """Yield a problem for each target of a plugin that cannot be imported, and for folders of skills without skills."""
+    hooks = ((f"hook {spec.hook}", spec.handler) for spec in registry.hooks if spec.plugin == plugin)
+    extensions = (
+        (f"{point} {name}", extension.make)
+        for point, named in registry.extensions.items()
+        for name, extension in named.items()
+        if extension.plugin == plugin
+    )
+    for what, target in (*extensions, *hooks):
+        try:
+            call_contained(target.load)
+        except PluginError as error:
+            yield f"{what}: {target.target}: {error}"
+    for root in registry.skill_roots:
+        if root.plugin == plugin and not any(root.path.glob("*/SKILL.md")):
+            yield f"skills {root.path}: there is no <name>/SKILL.md in it"
 
 
 class SlotFacts(Struct, frozen=True):
