@@ -34,7 +34,6 @@ from retinue.storage.provenance import AgentWrites, lines_of
 if TYPE_CHECKING:
     from retinue.memory.backend import Memory
     from retinue.memory.embedding import Embedder
-    from retinue.memory.index import MemoryIndex
     from retinue.memory.search.ranking import MemoryHit
     from retinue.memory.store.protocol import Vector
     from retinue.runtime.memory.session_memory import OpenMemory, SessionMemory
