@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retinue.context.summary_check import HEADINGS
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, said
@@ -37,6 +39,9 @@ def retinue_register(register):
 
 
 class Recorder:
+    def __init__(self, parts):
+        pass
+
     def note(self, *facts):
         with LOG.open("a") as log:
             log.write(json.dumps(facts) + "\\n")
@@ -151,3 +156,26 @@ async def test_an_engine_that_cannot_be_made_is_replaced_by_the_default_one(stag
     stage.server.push(says("Hi."))
     (answer,) = await stage.ask("Hello.")
     assert answer.text == "Hi."
+
+
+async def test_the_lossless_engine_opens_what_it_summarised(stage: Stage) -> None:
+    """The model finds words that only a summary stands for, and reads the messages again."""
+    compaction = {"memoryFlush": {"enabled": False}}
+    stage.config = {
+        "plugins": {"slots": {"contextEngine": "lossless"}},
+        "agents": {"defaults": {"compaction": compaction}},
+    }
+    minutes = "\n\n".join(f"## {heading}\n\n- Which lamp? lamp-17. Thanks." for heading in HEADINGS)
+    stage.server.push(says("It is lamp-17. " + "Noted. " * 2_000), says("Fine."), says(minutes))
+    await stage.ask("Which lamp?", "Thanks.", "/compact")
+    stage.server.push(calls("context_search", query="lamp-17"), says("Let me see."))
+    await stage.ask("Which lamp was it?")
+    found = stage.server.requests[-1].body.decode()
+    leaf = re.search(r"(s-[0-9a-f-]+): ", found)
+    assert leaf, found[-2_000:]
+    stage.server.push(calls("context_open", id=leaf[1]), says("lamp-17."))
+    await stage.ask("Open it.")
+    assert "[assistant] It is lamp-17." in stage.server.requests[-1].body.decode()
+    stage.server.push(calls("context_open", id="s-nothing"), says("No."))
+    await stage.ask("And this?")
+    assert "There is no summary" in stage.server.requests[-1].body.decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -18,6 +18,7 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.labels import Label
 from retinue.core.messages import Usage
+from retinue.sessions.entries import TranscriptEntry
 from retinue.storage.database import Database
 from retinue.storage.files import Root
 from retinue.storage.labels.command_traces import CommandTraces
@@ -140,6 +141,9 @@ class Board:
 
     async def session_memory(self, agent: AgentId, session: SessionKey) -> MemoryAccess | None:
         return None
+
+    async def transcript(self, session: SessionKey) -> Sequence[TranscriptEntry]:
+        return ()
 
     def jobs(self) -> JobService:
         raise AssertionError("there are no jobs here")

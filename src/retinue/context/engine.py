@@ -40,7 +40,8 @@ from retinue.sessions.repair import repair
 NOTHING_TO_COMPACT = CompactionRefused("There is nothing to compact yet; the history was kept.", RefusalReason.NOTHING)
 
 _SESSIONS_REMEMBERED = 256
-_FORCED_SHARE = 3
+FORCED_SHARE = 3
+"""A compaction that a person asked for keeps at most this part of the history."""
 _KNOWN_KEYS = Redactor()
 
 
@@ -149,6 +150,14 @@ class ContextEngine(Protocol):
         ...
 
 
+class EngineParts(Struct, frozen=True):
+    """What a context engine of an agent is made of: its settings, and a function that removes secrets from texts."""
+
+    compaction: CompactionSettings
+    pruning: ContextPruningSettings
+    redact: Redact
+
+
 class DefaultEngine:
     """Sends the last summary and all messages after it, each call with its result, old tool results pruned."""
 
@@ -183,7 +192,7 @@ class DefaultEngine:
     async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         keep = tokens_to_keep(request.window, self._compaction)
         if request.force:
-            keep = min(keep, request.tokens // _FORCED_SHARE)
+            keep = min(keep, request.tokens // FORCED_SHARE)
         # Imported here because most processes never compact.
         from retinue.context.summary import summarise
 

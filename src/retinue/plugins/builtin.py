@@ -8,6 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from retinue.channels.services import SERVICES
+from retinue.core.extension import Slot
 from retinue.plugins.hookspecs import Registrar
 from retinue.providers.registry import ADAPTERS
 
@@ -81,12 +82,19 @@ def _register_batches(register: Registrar) -> None:
         register.embedding_batches(provider, "retinue.providers.embeddings.batches:open_batches")
 
 
+def _register_lossless(register: Registrar) -> None:
+    register.context_engine("lossless", "retinue.context.lossless:make_engine")
+    register.tools("lossless", "retinue.toolkit.lossless:make_tools")
+
+
 class BuiltInPlugin(Struct, frozen=True):
     """A plugin that is part of Retinue."""
 
     id: str
     description: str
     register: Callable[[Registrar], None]
+    slot: Slot | None = None
+    """If set, it is off unless this slot names it."""
 
 
 CORE = "retinue"
@@ -97,6 +105,12 @@ BUILT_IN = (
     BuiltInPlugin("docker", "Docker and Podman as sandbox backends (sandbox.backend)", _register_docker),
     BuiltInPlugin("batch-embeddings", "Batch APIs of OpenAI and compatible endpoints", _register_batches),
     *(BuiltInPlugin(name, f"The channel {name}", partial(_register_service, name)) for name in SERVICES),
+    BuiltInPlugin(
+        "lossless",
+        "A context engine that keeps summaries as a tree, with tools that open them",
+        _register_lossless,
+        Slot.CONTEXT_ENGINE,
+    ),
 )
 
 BUILT_IN_NAMES = frozenset(plugin.id for plugin in BUILT_IN)

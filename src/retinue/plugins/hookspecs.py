@@ -132,7 +132,7 @@ class Registrar(Protocol):
         ...
 
     def context_engine(self, name: str, make: str) -> None:
-        """Add a context engine for its slot: `make` takes no arguments and returns a `ContextEngine`."""
+        """Add a context engine for its slot: `make` takes an `EngineParts` and returns a `ContextEngine`."""
         ...
 
     def search_engine(self, name: str, engine: str) -> None:

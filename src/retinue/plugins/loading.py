@@ -66,6 +66,8 @@ def _load_built_in(plugin: BuiltInPlugin, registry: PluginRegistry, settings: Pl
     facts = partial(PluginFacts, plugin.id, "Retinue", manifest=manifest, source=PluginSource.BUILT_IN)
     if plugin.id != CORE and (reason := _denied_reason(plugin.id, settings)):
         return facts(PluginState.OFF, reason)
+    if plugin.slot is Slot.CONTEXT_ENGINE and settings.slots.context_engine != plugin.id:
+        return facts(PluginState.OFF, f"plugins.slots.{plugin.slot} is not {plugin.id}")
     added = PluginRegistry()
     plugin.register(PluginRegistrar(added, PluginManifest(plugin.id)))
     registry.add_all(added)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
 from msgspec.structs import replace
 
 from retinue.core.clock import clock_style, random_id
@@ -24,7 +25,8 @@ from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
-from retinue.sessions.entries import ModelChanged
+from retinue.sessions.entries import ModelChanged, TranscriptEntry
+from retinue.sessions.transcript import read_whole
 from retinue.toolkit.cron import JobService
 from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.memory import MemoryAccess
@@ -95,6 +97,15 @@ class HomeSessionServices:
         """Return an agent's memory as one of its sessions may use it."""
         sessions = self._sessions
         return await sessions.shared.memories.session_memory(sessions.agent(agent).workspace, session)
+
+    async def transcript(self, session: SessionKey) -> Sequence[TranscriptEntry]:
+        """Return the whole active branch of a session's transcript."""
+        store = self._sessions.agent(session.agent).store
+        found = store.find(session)
+        if found is None:
+            return ()
+        _, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(found.id))
+        return tree.path
 
     def jobs(self) -> JobService:
         """Return the jobs that agents may create."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -18,6 +18,7 @@ from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 
 if TYPE_CHECKING:
+    from retinue.sessions.entries import TranscriptEntry
     from retinue.toolkit.cron import JobService
     from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.mcp.servers import McpServers
@@ -74,6 +75,10 @@ class SessionServices(Protocol):
 
     async def session_memory(self, agent: AgentId, session: SessionKey) -> MemoryAccess | None:
         """Return the memory of an agent for one of its sessions; None if the session may not use it."""
+        ...
+
+    async def transcript(self, session: SessionKey) -> Sequence[TranscriptEntry]:
+        """Return the whole active branch of a session's transcript."""
         ...
 
     def jobs(self) -> JobService:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from retinue.context.engine import ContextEngine, DefaultEngine, FallbackEngine
+from retinue.context.engine import ContextEngine, DefaultEngine, EngineParts, FallbackEngine
 from retinue.core.keys import AgentId, SessionKey
 from retinue.plugins.containment import call_contained
 from retinue.plugins.manifest import PluginError
@@ -73,7 +73,8 @@ class Sessions:
     def _make_engine(self, workspace: AgentWorkspace) -> ContextEngine:
         """Return the context engine of the plugin slot, with the default engine as its fallback."""
         settings = workspace.settings
-        default = DefaultEngine(settings.compaction, settings.context_pruning, redact=self.shared.secrets.redactor)
+        parts = EngineParts(settings.compaction, settings.context_pruning, self.shared.secrets.redactor)
+        default = DefaultEngine(parts.compaction, parts.pruning, redact=parts.redact)
         wanted = self.home.config.plugins.slots.context_engine
         factory = self.home.registry.engines.get(wanted) if wanted else None
         if factory is None:
@@ -85,7 +86,7 @@ class Sessions:
             log.warning("%s", text)
 
         try:
-            engine = call_contained(lambda: factory.make.load()())
+            engine = call_contained(lambda: factory.make.load()(parts))
         except PluginError as error:
             self.home.registry.switch_off(factory.plugin, f"its context engine '{wanted}' cannot be made: {error}")
             return default

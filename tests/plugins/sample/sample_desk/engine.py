@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from retinue.context.engine import DefaultEngine
+from retinue.context.engine import DefaultEngine, EngineParts
 
 MADE: list[DefaultEngine] = []
 
 
-def make_engine() -> DefaultEngine:
-    from retinue.context.settings import CompactionSettings, ContextPruningSettings
-
-    MADE.append(DefaultEngine(CompactionSettings(), ContextPruningSettings()))
+def make_engine(parts: EngineParts) -> DefaultEngine:
+    MADE.append(DefaultEngine(parts.compaction, parts.pruning, redact=parts.redact))
     return MADE[-1]
