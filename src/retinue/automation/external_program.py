@@ -39,7 +39,15 @@ say.close()
 
 
 class ProgramFailed(RetinueError):
-    """A program did not start, timed out or ended with an error; the message says which."""
+    """A program did not start, timed out or ended with an error; the message says which.
+
+    `code` is its exit code, None if it did not end by itself; `output` is what it printed as its reason.
+    """
+
+    def __init__(self, message: str, *, code: int | None = None, output: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.output = output
 
 
 class TransformError(RetinueError):
@@ -81,7 +89,8 @@ async def run_json_program(program: ExternalProgram, data: Mapping[str, Any]) ->
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         reason = (errors or output).decode("utf-8", "replace").strip()[-500:]
-        raise ProgramFailed(f"{program.name} ended with code {process.returncode}: {reason}")
+        message = f"{program.name} ended with code {process.returncode}: {reason}"
+        raise ProgramFailed(message, code=process.returncode, output=reason)
     return output.decode("utf-8", "replace")
 
 

@@ -137,7 +137,10 @@ def check_plugin(invocation: Invocation, plugin: str) -> int:
 
     registry, known = _find_to_check(invocation, plugin)
     problems = [known.because] if known.because else list(check_targets(registry, known.name))
-    data = {**_describe_plugin(registry, known), "problems": problems}
+    notes = list(known.manifest.bundle.notes) if known.manifest is not None else []
+    data = {**_describe_plugin(registry, known), "problems": problems, "notes": notes}
+    for note in notes:
+        invocation.note(f"not used: {note}")
     text = "\n".join(problems) if problems else f"{known.name} has no problems. It registers {', '.join(known.brings)}."
     invocation.show(data, text)
     return 1 if problems else 0

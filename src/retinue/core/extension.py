@@ -105,10 +105,11 @@ class ChannelExtension(Extension, frozen=True, kw_only=True):
 
 
 class SkillRoot(Struct, frozen=True):
-    """A folder of skills of a plugin."""
+    """A folder of skills of a plugin; with `flat`, of Markdown files that are commands."""
 
     path: Path
     plugin: str
+    flat: bool = False
 
 
 class PluginContext(Struct, frozen=True):

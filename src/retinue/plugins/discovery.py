@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from retinue.plugins.bundles import LAYOUTS, find_bundle, read_bundle
 from retinue.plugins.hookspecs import NAME
 from retinue.plugins.manifest import PluginError, PluginManifest, find_manifest, read_manifest
 
@@ -70,7 +71,7 @@ class InstallRecord(Struct, frozen=True, rename="camel"):
     requested: str
     version: str
     manifest: str
-    """The path of the manifest in the plugin's folder."""
+    """The path of the manifest in the plugin's folder; empty for a bundle."""
     library: str = "lib"
     """The folder with its packages."""
 
@@ -91,14 +92,18 @@ def find_plugins(places: PluginPlaces) -> Iterator[PluginCandidate]:
 
 
 def _expand(path: Path) -> list[Path]:
-    if not path.is_dir() or _is_package(path) or find_manifest(path):
+    if not path.is_dir() or _is_package(path) or find_manifest(path) or find_bundle(path):
         return [path]
     children = sorted(path.iterdir())
     return [
         each
         for each in children
-        if _is_package(each) or find_manifest(each) or (each.suffix == ".py" and each.is_file())
+        if _is_package(each) or find_manifest(each) or _has_bundle(each) or (each.suffix == ".py" and each.is_file())
     ]
+
+
+def _has_bundle(folder: Path) -> bool:
+    return folder.is_dir() and any((folder / path).is_file() for path in LAYOUTS.values())
 
 
 def _children(folder: Path) -> list[Path]:
@@ -120,6 +125,8 @@ def _find_at(path: Path, source: PluginSource) -> PluginCandidate:
             base = folder.parent if _is_package(folder) else folder
             load = partial(_load_entry, base, described.entry) if described.entry else None
             return PluginCandidate(described, source, str(path), load, base)
+        if path.is_dir() and not _is_package(path) and (bundle := read_bundle(folder, path.name)) is not None:
+            return PluginCandidate(bundle, source, str(path))
         if source is not PluginSource.CONFIG:
             raise PluginError("it has no manifest; add retinue.plugin.json")
     except PluginError as error:
@@ -138,7 +145,7 @@ def _locate_manifest(path: Path) -> tuple[Path, Path | None]:
         installed = msgspec.json.decode(record.read_bytes(), type=InstallRecord)
     except (OSError, msgspec.MsgspecError) as error:
         raise PluginError(f"its record {record} cannot be read: {error}; install it again") from None
-    return path / installed.library, path / installed.manifest
+    return path / installed.library, path / installed.manifest if installed.manifest else None
 
 
 def _describe_installed(entry: EntryPoint) -> PluginCandidate:

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError, UsageError
+from retinue.plugins.bundles import read_bundle
 from retinue.plugins.discovery import INSTALL_RECORD, InstallRecord
 from retinue.plugins.manifest import PluginError, PluginManifest, find_manifest, read_manifest
 
@@ -98,13 +99,7 @@ def install(
     try:
         progress(f"Installing {name} …")
         library = _install_wheel(source, staging) if source.path.is_file() else _copy_files(source, staging)
-        manifest = _find_same_manifest(source, library)
-        record = InstallRecord(
-            source.requested,
-            source.manifest.version,
-            str(manifest.relative_to(staging)),
-            str(_library_of(manifest, library).relative_to(staging)),
-        )
+        record = InstallRecord(source.requested, source.manifest.version, *_locate_installed(source, library, staging))
         (staging / INSTALL_RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         _swap(staging, target)
     except BaseException:
@@ -134,6 +129,8 @@ def _swap(staging: Path, target: Path) -> None:
 
 
 def _read_folder(requested: str, folder: Path) -> PluginSourceFiles:
+    if find_manifest(folder) is None and (bundle := read_bundle(folder)) is not None:
+        return PluginSourceFiles(requested, bundle, folder)
     manifest = _find_manifest_below(folder)
     if manifest is None:
         raise PluginError(f"{folder} has no manifest; add retinue.plugin.json (`retinue plugins new` writes one)")
@@ -188,6 +185,14 @@ def _find_manifest_below(folder: Path) -> Path | None:
             if child.is_dir() and not child.name.startswith((".", "_")) and child.name not in ("tests", "node_modules")
         ]
     return None
+
+
+def _locate_installed(source: PluginSourceFiles, library: Path, staging: Path) -> tuple[str, str]:
+    """Return the paths of the installed manifest, empty for a bundle, and of the folder with the modules."""
+    if source.manifest.bundle.format:
+        return "", str(library.relative_to(staging))
+    manifest = _find_same_manifest(source, library)
+    return str(manifest.relative_to(staging)), str(_library_of(manifest, library).relative_to(staging))
 
 
 def _find_same_manifest(source: PluginSourceFiles, library: Path) -> Path:

@@ -105,6 +105,27 @@ class _PluginFile(_ManifestPart):
     tool_metadata: dict[str, ToolMetadata] = declare({})
 
 
+class BundleProgram(Struct, frozen=True):
+    """A program that a bundle of Claude Code runs for an event; `matcher` is a pattern of tools."""
+
+    event: str
+    command: str
+    folder: Path
+    matcher: str = ""
+    seconds: float = 60.0
+
+
+class BundleParts(Struct, frozen=True):
+    """What a bundle has besides skills: folders of commands, MCP servers, and hook programs."""
+
+    format: str = ""
+    commands: tuple[Path, ...] = ()
+    servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    programs: tuple[BundleProgram, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What of it is not used, and why."""
+
+
 class PluginManifest(Struct, frozen=True):
     """What a plugin declares. `capabilities` is None if it has no manifest: then it may register anything."""
 
@@ -122,6 +143,7 @@ class PluginManifest(Struct, frozen=True):
     tools: Mapping[str, ToolMetadata] = field(default_factory=dict)
     skills: tuple[Path, ...] = ()
     path: Path | None = None
+    bundle: BundleParts = BundleParts()
 
     @property
     def declared(self) -> Iterator[tuple[ExtensionPoint, str, DeclaredExtension]]:
@@ -142,8 +164,18 @@ def list_declared(manifest: PluginManifest) -> tuple[str, ...]:
         for name in (named or [""])
         if point is not ExtensionPoint.SKILLS
     )
+    bundle = manifest.bundle
+    brought = (
+        *(f"commands {path.name}" for path in bundle.commands),
+        *(f"mcp server {name}: {_describe_server(server)}" for name, server in bundle.servers.items()),
+        *(f"hook program {each.event}: {each.command}" for each in bundle.programs),
+    )
     slots = (f"slot {slot}" for slot in sorted(manifest.slots))
-    return (*names, *(f"skills {path.name}" for path in manifest.skills), *slots)
+    return (*names, *(f"skills {path.name}" for path in manifest.skills), *brought, *slots)
+
+
+def _describe_server(server: Mapping[str, Any]) -> str:
+    return str(server.get("url") or " ".join(map(str, (server.get("command"), *server.get("args", ())))))
 
 
 def describe_rights(manifest: PluginManifest) -> tuple[str, ...]:
@@ -153,6 +185,7 @@ def describe_rights(manifest: PluginManifest) -> tuple[str, ...]:
     routes = capabilities.get(ExtensionPoint.HTTP, {})
     effects = [name for name, tool in manifest.tools.items() if tool.has_effects]
     lines = (
+        ("to run programs (hooks.allowPrograms)", sorted({each.event for each in manifest.bundle.programs})),
         ("to change prompts (hooks.allowPromptInjection)", sorted(hooks.keys() & {*PROMPT_HOOKS})),
         ("to choose models (hooks.allowModelOverride)", sorted(hooks.keys() & {"before_model_resolve"})),
         ("to see and change tool calls", sorted(hooks.keys() & {"before_tool_call", "after_tool_call"})),

@@ -27,7 +27,7 @@ from retinue.core.extension import (
 )
 from retinue.plugins.discovery import PluginSource
 from retinue.plugins.hookspecs import HOOK_NAMES
-from retinue.plugins.manifest import PluginError, PluginManifest, ToolMetadata
+from retinue.plugins.manifest import BundleProgram, PluginError, PluginManifest, ToolMetadata
 from retinue.wire.protocol import Scope
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,21 @@ class PluginFacts(Struct, frozen=True):
     source: PluginSource = PluginSource.INSTALLED
 
 
+class PluginServer(Struct, frozen=True):
+    """An MCP server of a bundle: its settings, in the form of `mcp.servers`."""
+
+    name: str
+    plugin: str
+    settings: Mapping[str, Any]
+
+
+class PluginProgram(Struct, frozen=True):
+    """A hook program of a bundle."""
+
+    plugin: str
+    program: BundleProgram
+
+
 class PluginRegistry(Struct):
     """Everything that plugins registered, by extension point and name."""
 
@@ -69,6 +84,10 @@ class PluginRegistry(Struct):
     )
     skill_roots: list[SkillRoot] = field(default_factory=list)
     hooks: list[HookSpec] = field(default_factory=list)
+    servers: dict[str, PluginServer] = field(default_factory=dict)
+    """The MCP servers of bundles, in the form of `mcp.servers`."""
+    programs: list[PluginProgram] = field(default_factory=list)
+    """The hook programs of bundles."""
     plugins: list[PluginFacts] = field(default_factory=list)
     """Every plugin that was found, in the order of loading."""
     built_in: list[PluginFacts] = field(default_factory=list)
@@ -97,6 +116,10 @@ class PluginRegistry(Struct):
                 raise DuplicateRegistration(f"it registers '{name}', which already exists")
         for point, named in added.extensions.items():
             self.extensions[point] |= named
+        for name in added.servers.keys() & self.servers.keys():
+            raise DuplicateRegistration(f"it brings the MCP server '{name}', which another plugin brings")
+        self.servers |= added.servers
+        self.programs += added.programs
         self.skill_roots += added.skill_roots
         self.hooks += added.hooks
 
@@ -106,6 +129,8 @@ class PluginRegistry(Struct):
             *(f"{point} {name}" for point, named in self.extensions.items() for name in named),
             *(f"skills {root.path}" for root in self.skill_roots),
             *(f"hook {spec.hook}" for spec in self.hooks),
+            *(f"mcp server {name}" for name in self.servers),
+            *(f"hook program {each.program.event}" for each in self.programs),
         )
 
     def switch_off(self, plugin: str, because: str) -> None:
@@ -114,6 +139,9 @@ class PluginRegistry(Struct):
         for named in self.extensions.values():
             for name in [name for name, extension in named.items() if extension.plugin == plugin]:
                 del named[name]
+        for name in [name for name, server in self.servers.items() if server.plugin == plugin]:
+            del self.servers[name]
+        self.programs[:] = [each for each in self.programs if each.plugin != plugin]
         self.skill_roots[:] = [root for root in self.skill_roots if root.plugin != plugin]
         self.hooks[:] = [spec for spec in self.hooks if spec.plugin != plugin]
         for listed in (self.plugins, self.built_in):
@@ -190,7 +218,14 @@ class PluginRegistrar:
                 self._add_route(point, name, declared.target, declared.scope, declared.verbs)
             else:
                 self._add(point, self._extension(name, declared.target))
+        bundle = self._manifest.bundle
         self._registry.skill_roots += [SkillRoot(path, self._manifest.id) for path in self._manifest.skills]
+        self._registry.skill_roots += [SkillRoot(path, self._manifest.id, flat=True) for path in bundle.commands]
+        for name, server in bundle.servers.items():
+            if name in self._registry.servers:
+                raise DuplicateRegistration(f"it brings the MCP server '{name}' twice")
+            self._registry.servers[name] = PluginServer(name, self._manifest.id, server)
+        self._registry.programs += [PluginProgram(self._manifest.id, program) for program in bundle.programs]
 
     def tools(self, family: str, make: str) -> None:
         self._add(ExtensionPoint.TOOLS, self._extension(family, make))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
@@ -37,6 +38,8 @@ from retinue.storage.files import make_private_dir, write_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import has_ancestor_with_variable
 from retinue.structs.declare import to_plain
+from retinue.structs.decode import DecodeError, decode
+from retinue.toolkit.mcp.settings import McpServerSettings
 from retinue.workspace.settings import workspace_dir
 from retinue.workspace.state import TrustedFolder, read_trusted
 
@@ -169,15 +172,30 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
     inherited = dict(os.environ) if environment is None else environment
     loaded = load_config(paths, inherited)
     completed = _complete(inherited, loaded.config.env)
+    registry = load_registry(loaded.config.plugins, _plugin_places(paths, loaded.config, inherited), completed)
+    if registry.servers:
+        loaded = replace(loaded, config=_with_servers(loaded.config, registry))
     return Home(
         paths,
         loaded,
         completed,
-        load_registry(loaded.config.plugins, _plugin_places(paths, loaded.config, inherited), completed),
+        registry,
         clock or SystemClock(),
         inherited=inherited,
         trusted_workspaces=read_trusted(paths.path),
     )
+
+
+def _with_servers(config: Config, registry: PluginRegistry) -> Config:
+    """Return the configuration with the MCP servers of bundles, unless it has one of the same name."""
+    found = dict(config.mcp.servers)
+    for server in registry.servers.values():
+        if server.name not in found:
+            try:
+                found[server.name] = decode(McpServerSettings, server.settings)
+            except DecodeError as error:
+                log.warning("the MCP server '%s' of '%s' cannot be used: %s", server.name, server.plugin, error)
+    return replace(config, mcp=replace(config.mcp, servers=found))
 
 
 def locate_workspace_of(paths: HomePaths, config: Config, agent: AgentId) -> Path:

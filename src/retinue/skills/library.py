@@ -59,7 +59,7 @@ def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillS
         SkillSource(SkillTier.PERSONAL, places.user_home / ".agents" / "skills"),
         SkillSource(SkillTier.PERSONAL, places.user_home / ".pi" / "agent" / "skills"),
         SkillSource(SkillTier.MANAGED, places.managed),
-        *(SkillSource(SkillTier.PLUGIN, root.path, named=True) for root in places.plugins),
+        *(SkillSource(SkillTier.PLUGIN, root.path, named=True, flat=root.flat) for root in places.plugins),
         SkillSource(SkillTier.BUNDLED, places.bundled),
         *(SkillSource(SkillTier.EXTRA, path, named=True) for path in expand_paths(load.extra_dirs, places)),
     )

@@ -45,6 +45,8 @@ class SkillSource(Struct, frozen=True):
     path: Path
     within: Path | None = None
     named: bool = False
+    flat: bool = False
+    """Whether each Markdown file in it is a skill, as the commands of Claude Code are."""
 
 
 class SkillFile(Struct, frozen=True):
@@ -235,6 +237,9 @@ class _Search:
         finally:
             os.close(descriptor)
         self._entries_left -= min(len(entries), left)
+        if self._source.flat:
+            for name in sorted(entry.name for entry in entries if entry.name.endswith(".md")):
+                self._take_file(folder, name)
         if any(entry.name == _LOWER_NAME for entry in entries) and self._take_file(folder, _LOWER_NAME):
             return
         if folder.depth < MAX_DEPTH:

@@ -312,26 +312,29 @@ class SkillProblem(Struct, frozen=True):
 
 
 def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
-    """Parse a `SKILL.md`; raise `SkillError` if it is invalid."""
-    declared = read_declaration(_decode(data))
+    """Parse a `SKILL.md`, or a Markdown file that is a command; raise `SkillError` if it is invalid."""
+    text = _decode(data)
+    is_command = location.name.lower() != "skill.md"
+    declared = Declaration() if is_command and not text.startswith("---") else read_declaration(text)
     extras = declared.extras
     needs = extras.requires
-    name = declared.name or make_line(location.parent.name, NAME_LIMIT)
+    name = declared.name or make_line(location.stem if is_command else location.parent.name, NAME_LIMIT)
     if not name:
         raise SkillError("It has no name. Add a line `name: …` to its front matter.")
-    if not declared.description:
+    description = declared.description or (f"The command {name}." if is_command else "")
+    if not description:
         raise SkillError("It has no description. Add a line `description: …` to its front matter.")
     by_model = (declared.disable_model_invocation, declared.invocation.disable_model_invocation)
     return Skill(
         name=name,
-        description=declared.description,
+        description=description,
         location=location,
         folder=location.parent,
         tier=tier,
         version=f"sha256:{hashlib.sha256(data).hexdigest()[:VERSION_DIGITS]}",
         homepage=declared.homepage or extras.homepage,
         user_invocable=declared.user_invocable,
-        disable_model_invocation=any(by_model) or extras.invocation.disable_model_invocation,
+        disable_model_invocation=is_command or any(by_model) or extras.invocation.disable_model_invocation,
         allow_remote=declared.invocation.allow_remote and extras.invocation.allow_remote,
         command_dispatch=declared.command_dispatch,
         command_tool=declared.command_tool,

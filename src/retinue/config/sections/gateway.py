@@ -177,6 +177,8 @@ class PluginHooks(Settings):
     """Whether they may change the prompt."""
     allow_model_override: bool = key(False)
     """Whether they may choose the model."""
+    allow_programs: bool = key(False)
+    """Whether the hook programs of a bundle are run."""
     timeout_ms: int | None = key(None, ge=1)
     """Time limit of a hook, in milliseconds."""
     timeouts: dict[str, int] = key({})

@@ -299,6 +299,10 @@ def open_bus(home: Home) -> HookBus:
             continue
         subscriber = _subscriber(spec, home.config.plugins.entries.get(spec.plugin))
         bus.subscribe(POINTS[spec.hook], handler, subscriber)
+    if home.registry.programs:
+        from retinue.runtime.automation.bundle_hooks import listen_to_bundles
+
+        listen_to_bundles(home, bus)
     folders = load_hook_folders(home)
     if folders.hooks:
         folders.listen(bus)

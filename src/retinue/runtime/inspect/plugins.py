@@ -43,8 +43,9 @@ def check_targets(registry: PluginRegistry, plugin: str) -> Iterator[str]:
         except PluginError as error:
             yield f"{what}: {target.target}: {error}"
     for root in registry.skill_roots:
-        if root.plugin == plugin and not any(root.path.glob("*/SKILL.md")):
-            yield f"skills {root.path}: there is no <name>/SKILL.md in it"
+        wanted = "*.md" if root.flat else "*/SKILL.md"
+        if root.plugin == plugin and not any(root.path.glob(wanted)):
+            yield f"skills {root.path}: there is no {wanted} in it"
 
 
 class SlotFacts(Struct, frozen=True):

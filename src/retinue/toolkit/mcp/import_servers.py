@@ -65,6 +65,11 @@ def read_servers(path: Path) -> FoundServers:
     listed = found.get("mcpServers", found.get("mcp_servers")) if isinstance(found, Mapping) else None
     if not isinstance(listed, Mapping) or not listed:
         raise UsageError(f"{path} names no MCP servers: it has no `mcpServers` and no `mcp_servers`.")
+    return translate_servers(listed, path)
+
+
+def translate_servers(listed: Mapping[Any, Any], path: Path) -> FoundServers:
+    """Return servers in the form of `mcp.servers`; `path` is the file that names them."""
     servers: dict[str, dict[str, Any]] = {}
     refused: dict[str, str] = {}
     for name, given in listed.items():
