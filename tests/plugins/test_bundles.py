@@ -98,7 +98,7 @@ def test_every_layout_gives_skills_commands_and_servers(tmp_path: Path, manifest
     assert opened.config.mcp.servers["web"].url == "http://127.0.0.1:1/mcp"
     assert known.manifest is not None
     assert known.manifest.bundle.notes == ("the hook event Notification does not exist here",)
-    assert [*check_targets(opened.registry, "desk-tools")] == []
+    assert [*check_targets(opened.registry, known)] == []
 
 
 def test_the_configuration_comes_before_a_bundle_and_a_disabled_bundle_brings_nothing(tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ def test_a_failing_plugin_is_switched_off_and_the_others_work(
         monkeypatch.setattr(containment.call_contained, "__kwdefaults__", {"seconds": 0.3})
         # The import of a module that hangs keeps its lock, also for a plugin of another test.
         module = re.sub(r"\W", "_", f"bad_{name}")
-    home = home_with(tmp_path, code, manifest, module=module)
+    entry = {"config": {"place": "Graz"}} if name == "schema is not valid" else None
+    home = home_with(tmp_path, code, manifest, entry, module)
     tools = every_tool(home)
     facts = {plugin.name: plugin for plugin in home.registry.plugins}
     failing = facts["bad"] if because else facts["sound"]  # of two tools with one name the first is kept

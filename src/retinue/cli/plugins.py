@@ -136,7 +136,7 @@ def check_plugin(invocation: Invocation, plugin: str) -> int:
     from retinue.runtime.inspect.plugins import check_targets
 
     registry, known = _find_to_check(invocation, plugin)
-    problems = [known.because] if known.because else list(check_targets(registry, known.name))
+    problems = [known.because] if known.because else list(check_targets(registry, known))
     notes = list(known.manifest.bundle.notes) if known.manifest is not None else []
     data = {**_describe_plugin(registry, known), "problems": problems, "notes": notes}
     for note in notes:

@@ -141,7 +141,8 @@ def _load(
         if missing := unmet_requirement(found.manifest.requires, environment):
             raise PluginError(missing)
         config = effective_config(found.manifest, entry)
-        if faults := config_faults(found.manifest, config):
+        # The defaults are the author's, who checks them with `retinue plugins check`; the validator is slow to import.
+        if entry.config and (faults := config_faults(found.manifest, config)):
             raise PluginError(
                 f"its settings are not valid: {faults[0][1]}; `retinue config validate` lists all problems"
             )
@@ -157,7 +158,7 @@ def _register(found: PluginCandidate, registrar: PluginRegistrar) -> None:
     registrar.register_declared()
     if found.folder is not None:
         targets = [each.target for _, _, each in found.manifest.declared if each.target]
-        call_contained(lambda: make_importable(found.folder, targets) if found.folder else None)
+        make_importable(found.folder, targets)
     if found.load is not None:
         call_contained(partial(_run_hook, found.name, found.load, registrar))
 

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from retinue import __version__
@@ -209,7 +210,7 @@ def read_manifest(path: Path) -> PluginManifest:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise PluginError(f"its manifest is larger than {MAX_BYTES:,} bytes: {path}")
-        data = json.loads(path.read_text("utf-8"))
+        data = msgspec.json.decode(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise PluginError(f"its manifest {path} cannot be read: {error}") from None
     if not isinstance(data, dict):

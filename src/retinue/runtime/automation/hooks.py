@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import anyio.to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -292,13 +293,8 @@ def open_bus(home: Home) -> HookBus:
     """Return a bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and skipped."""
     bus = HookBus()
     for spec in tuple(home.registry.hooks):
-        try:
-            handler = call_contained(spec.handler.load)
-        except PluginError as error:
-            home.registry.switch_off(spec.plugin, f"its hook {spec.hook} cannot be loaded: {error}")
-            continue
         subscriber = _subscriber(spec, home.config.plugins.entries.get(spec.plugin))
-        bus.subscribe(POINTS[spec.hook], handler, subscriber)
+        bus.subscribe(POINTS[spec.hook], _PluginHook(home, spec), subscriber)
     if home.registry.programs:
         from retinue.runtime.automation.bundle_hooks import listen_to_bundles
 
@@ -307,6 +303,29 @@ def open_bus(home: Home) -> HookBus:
     if folders.hooks:
         folders.listen(bus)
     return bus
+
+
+class _PluginHook:
+    """The handler of a plugin, imported at the first event. If that fails, its plugin is switched off."""
+
+    def __init__(self, home: Home, spec: HookSpec) -> None:
+        self._home = home
+        self._spec = spec
+        self._handler: Callable[[Any], Awaitable[Any]] | None = None
+
+    async def __call__(self, event: Any) -> Any:
+        if self._handler is None:
+            if self._spec not in self._home.registry.hooks:
+                return None  # the plugin was switched off
+            try:
+                self._handler = await anyio.to_thread.run_sync(call_contained, self._spec.handler.load)
+            except PluginError as error:
+                self._home.registry.switch_off(
+                    self._spec.plugin, f"its hook {self._spec.hook} cannot be loaded: {error}"
+                )
+                return None
+        assert self._handler is not None
+        return await self._handler(event)
 
 
 def attach_bundled(sessions: Sessions) -> None:

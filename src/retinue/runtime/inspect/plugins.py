@@ -16,7 +16,7 @@ from retinue.core.keys import SessionKey
 from retinue.plugins.containment import call_contained
 from retinue.plugins.loading import config_faults, effective_config
 from retinue.plugins.manifest import PluginError, PluginManifest
-from retinue.plugins.registry import PluginRegistry, PluginState
+from retinue.plugins.registry import PluginFacts, PluginRegistry, PluginState
 from retinue.runtime.agents.chats import find_account, list_accounts
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.channels.open_channels import find_settings_faults
@@ -28,8 +28,15 @@ BUILT_IN = "built-in"
 NONE = "none"
 
 
-def check_targets(registry: PluginRegistry, plugin: str) -> Iterator[str]:
-    """Yield a problem for each target of a plugin that cannot be imported, and for folders of skills without skills."""
+def check_targets(registry: PluginRegistry, facts: PluginFacts) -> Iterator[str]:
+    """Yield a problem for each target of a plugin that cannot be imported, for wrong defaults, and missing skills."""
+    plugin = facts.name
+    if facts.manifest is not None:
+        try:
+            for path, message in config_faults(facts.manifest, facts.manifest.config_defaults):
+                yield f"config.defaults {format_key_path(path)}: {message}"
+        except PluginError as error:
+            yield str(error)
     hooks = ((f"hook {spec.hook}", spec.handler) for spec in registry.hooks if spec.plugin == plugin)
     extensions = (
         (f"{point} {name}", extension.make)
