@@ -34,7 +34,7 @@ def desk(home: Path, retinue: RunCommand) -> Iterator[Path]:
 def test_without_plugins_it_says_where_to_read_on(retinue: RunCommand) -> None:
     assert "docs/plugins.md" in retinue("plugins", "list").out
     listed = {row["id"]: row for row in retinue("plugins", "list", "--json").data}
-    assert set(listed) == {"retinue", "gpt-5", "qmd", "docker", "batch-embeddings", "lossless"}
+    assert {"retinue", "gpt-5", "qmd", "docker", "batch-embeddings", "lossless"} <= set(listed)
     assert {row["source"] for row in listed.values()} == {"built-in"}
     assert listed["docker"]["registers"] == ["sandbox docker", "sandbox podman"]
     assert listed["qmd"]["slots"] == ["memory"]
