@@ -11,7 +11,7 @@ import time
 from bench.measure import Sheet
 
 BENCHES = (
-    *("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
+    *("startup", "plugins", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
     *("delegation", "backup", "mcp_servers", "page"),
 )
 FULL: tuple[str, ...] = ("faults", "hijack", "memory_faults", "races", "openapi", "endurance")

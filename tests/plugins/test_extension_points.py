@@ -22,6 +22,7 @@ from retinue.runtime.channels import listeners
 from retinue.runtime.home import load_home
 from retinue.runtime.inspect.plugins import find_config_faults, list_slots
 from retinue.storage.home_paths import HomePaths
+from retinue.testing.modelserver import running_server
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket, wait_until
@@ -269,5 +270,20 @@ def test_an_installed_package_is_found_and_adds_a_command(tmp_path: Path) -> Non
     assert "tools desk" in row["registers"]
     said = subprocess.run([*argv, "desk", "ding"], capture_output=True, text=True, env={"HOME": str(tmp_path)})
     assert said.stdout == "desk says ding\n"
+    home.path.mkdir()
+    script = [{"call": {"name": "desk_read", "arguments": {"text": "the mail"}}}, "All read."]
+    with running_server(tmp_path, script) as port:
+        models = [{"id": "test-model", "contextWindow": 100_000}]
+        provider = {"baseUrl": f"http://127.0.0.1:{port}/v1", "api": "desk-api", "apiKey": "k" * 20, "models": models}
+        config = {
+            "models": {"providers": {"test": provider}},
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
+            "plugins": {"slots": {"contextEngine": "desk-engine"}},
+        }
+        home.config_file.write_text(json.dumps(config))
+        turn = [*argv, "agent", "-m", "look", "--json", "--home", str(home.path)]
+        ran = subprocess.run(turn, capture_output=True, text=True, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    assert "All read." in ran.stdout, ran.stderr
+    assert "desk_read" in ran.stdout
     unknown = subprocess.run([*argv, "dsk"], capture_output=True, text=True, env={"HOME": str(tmp_path)})
     assert "There is no command 'dsk'" in unknown.stderr
