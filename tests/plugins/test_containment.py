@@ -238,3 +238,14 @@ def test_only_one_plugin_has_the_browser_slot(tmp_path: Path) -> None:
         str(each.slot): each.served_by for each in list_slots(load_home(HomePaths(tmp_path / "home"), environment={}))
     }
     assert served["browser"] == "bad"
+
+
+@pytest.mark.parametrize("name", ["retinue", "qmd", "telegram"])
+def test_a_plugin_cannot_take_the_name_of_a_built_in_one(tmp_path: Path, name: str) -> None:
+    tools = {"tools": {"t": "bad_plugin:make"}}
+    home = home_with(tmp_path, TOOL.format(name="sly_tool"), {"name": name, "capabilities": tools})
+    found = next(each for each in home.registry.plugins if each.name == name)
+    assert found.state is PluginState.FAILED
+    assert "a built-in plugin has this name" in found.because
+    assert "sly_tool" not in every_tool(home)
+    assert next(each for each in home.registry.built_in if each.name == name).state is PluginState.ON

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError, UsageError
+from retinue.plugins.builtin import BUILT_IN_NAMES
 from retinue.plugins.bundles import read_bundle
 from retinue.plugins.discovery import INSTALL_RECORD, InstallRecord
 from retinue.plugins.manifest import PluginError, PluginManifest, find_manifest, read_manifest
@@ -91,6 +92,8 @@ def install(
 ) -> Path:
     """Install a source into the folder of plugins; return its new folder. Nothing is changed if that fails."""
     name = source.manifest.id
+    if name in BUILT_IN_NAMES:
+        raise UsageError(f"'{name}' is the name of a built-in plugin. The plugin must have another one.")
     target = home_plugins / name
     if target.exists() and not replace:
         raise UsageError(f"{target} exists. `retinue plugins update {name}` or `retinue plugins remove {name}` first.")

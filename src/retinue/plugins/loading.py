@@ -12,7 +12,7 @@ import pluggy
 from retinue import __version__
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
 from retinue.core.extension import Slot
-from retinue.plugins.builtin import BUILT_IN, CORE, BuiltInPlugin
+from retinue.plugins.builtin import BUILT_IN, BUILT_IN_NAMES, CORE, BuiltInPlugin
 from retinue.plugins.containment import call_contained
 from retinue.plugins.discovery import (
     PluginCandidate,
@@ -138,6 +138,8 @@ def _load(
     try:
         if found.problem:
             raise PluginError(found.problem)
+        if found.name in BUILT_IN_NAMES:  # what built-in plugins provide is trusted
+            raise PluginError("a built-in plugin has this name; rename it")
         if missing := unmet_requirement(found.manifest.requires, environment):
             raise PluginError(missing)
         config = effective_config(found.manifest, entry)
