@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot, StorageError
-from retinue.core.labels import Label
+from retinue.core.labels import Distance, Label
 from retinue.memory.embed_texts import BatchUse
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections
@@ -124,7 +124,7 @@ async def test_the_rules_of_one_search_hold(
         ("b", Label.AGENT),
         ("c", Label.AGENT),
     ]
-    trusted = replace(memory.rules, foreign=False)
+    trusted = replace(memory.rules, farthest=Distance.AGENT)
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=trusted)).hits] == ["b", "c", "d"]
     few = with_limits(memory.rules, max_results=10, min_score=0.5)
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=few)).hits] == ["a", "b", "c"]

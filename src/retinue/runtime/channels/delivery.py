@@ -27,7 +27,6 @@ from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
 from retinue.runtime.agents.chats import AccountSettings, find_account, list_accounts, max_media_bytes
 from retinue.runtime.agents.confinement import enter_folder
-from retinue.runtime.agents.workspace import MemoizeLast
 from retinue.runtime.channels.open_channels import OpenChannels, own_keys
 from retinue.runtime.channels.routing import reachable
 from retinue.sessions.session import person_of
@@ -35,6 +34,7 @@ from retinue.sessions.session import person_of
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from retinue.runtime.home import Home
     from retinue.runtime.turns.sessions import Sessions
     from retinue.storage.files import Root
 
@@ -217,7 +217,8 @@ class DeliveryService:
         self._busy: set[str] = set()
         self._news = anyio.Event()
         self._lively = 0
-        self._accounts: MemoizeLast[list[tuple[str, str]]] = MemoizeLast()
+        self._accounts_of: Home | None = None
+        self._accounts: list[tuple[str, str]] = []
 
     def wake(self) -> None:
         """Check the outbox soon, because a turn ended or a message was added."""
@@ -243,7 +244,10 @@ class DeliveryService:
 
     def _reachable(self) -> Sequence[tuple[str, str]]:
         """Return the accounts that can be reached; computed once for a configuration, as each turn asks twice."""
-        return self._accounts.get(lambda: reachable(self._sessions.home), self._sessions.home)
+        home = self._sessions.home
+        if self._accounts_of is not home:
+            self._accounts_of, self._accounts = home, reachable(home)
+        return self._accounts
 
     def _pause(self, *, used: bool) -> float:
         if not used:
@@ -314,7 +318,8 @@ class TypingIndicator:
         self._sessions = sessions
         self._channels = channels
         self._tasks = tasks
-        self._shows_typing: MemoizeLast[bool] = MemoizeLast()
+        self._asked: Home | None = None
+        self._shows_typing = False
         self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
         self._shown: dict[RunId, anyio.CancelScope] = {}
 
@@ -338,11 +343,13 @@ class TypingIndicator:
             self._tasks.start_soon(self._show, expected[0], self._shown[turn])
 
     def _expect(self, session: SessionKey, turn: RunId) -> None:
-        config = self._sessions.home.config
-        if not self._shows_typing.get(self._is_shown_anywhere, self._sessions.home):
+        home = self._sessions.home
+        if self._asked is not home:  # once for a configuration, because every turn asks
+            self._asked, self._shows_typing = home, self._is_shown_anywhere()
+        if not self._shows_typing:
             return
-        origin = self._sessions.services.outbox.chat_of(turn)
-        found = find_account(self._sessions.home, origin.channel, origin.account) if origin else None
+        config, origin = home.config, self._sessions.services.outbox.chat_of(turn)
+        found = find_account(home, origin.channel, origin.account) if origin else None
         if origin is not None and found is not None and found.capabilities.typing:
             mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
             self._expected[turn] = (origin, mode)

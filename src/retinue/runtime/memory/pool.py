@@ -277,12 +277,13 @@ def _exists(folder: str, names: Sequence[str]) -> bool:
 
 def has_notes(workspace: AgentWorkspace) -> bool:
     """Return whether an agent has any notes; needs only a few file system calls."""
-    settings, shared = workspace.settings.memory_search, workspace.home.config.memory
-    if memory_backend(workspace.home) not in (*BUILT_IN_MEMORY, "qmd"):
-        return memory_backend(workspace.home) != NO_MEMORY  # a plugin may remember what is in no file
+    settings, config = workspace.settings.memory_search, workspace.home.config
+    backend, qmd = config.plugins.slots.memory or config.memory.backend, config.memory.qmd
+    if backend != "qmd" and backend not in BUILT_IN_MEMORY:
+        return backend != NO_MEMORY  # a plugin may remember what is in no file
     if settings.extra_paths or remembers_sessions(settings):
         return True
-    if memory_backend(workspace.home) == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
+    if backend == "qmd" and (qmd.paths or qmd.sessions.enabled):
         return True
     return _exists(str(workspace.root.path), (*NOTE_NAMES, PEOPLE_FOLDER))
 
