@@ -17,7 +17,14 @@ from retinue.testing.chat_services.sockets import SocketServer, send_json
 from retinue.testing.modelserver import Received
 
 TOKEN = "fake.discord.token-0123456789"  # noqa: S105 - of the fake
-BOT = {"id": "500000000000000001", "username": "retinue", "discriminator": "0000", "bot": True, "global_name": None}
+BOT = {
+    "id": "500000000000000001",
+    "username": "retinue",
+    "discriminator": "0000",
+    "bot": True,
+    "global_name": None,
+    "avatar": None,
+}
 MAX_TEXT = 2_000
 HEARTBEAT_MS = 20_000
 
@@ -206,6 +213,17 @@ class FakeDiscord(FakeService):
     def _me(self, call: ServiceCall) -> Response:
         return Response(200, BOT)
 
+    def _application(self, call: ServiceCall) -> Response:
+        facts = {"id": BOT["id"], "name": "retinue", "description": "", "icon": None, "summary": "", "flags": 0}
+        facts |= {
+            "bot_public": False,
+            "bot_require_code_grant": False,
+            "verify_key": "",
+            "owner": {**BOT},
+            "team": None,
+        }
+        return Response(200, facts)
+
     def _gateway(self, call: ServiceCall) -> Response:
         limit = {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1}
         return Response(200, {"url": self.sockets.url, "shards": 1, "session_start_limit": limit})
@@ -216,7 +234,7 @@ class FakeDiscord(FakeService):
 
     def _open_chat(self, call: ServiceCall) -> Response:
         person = str(call.arguments["recipient_id"])
-        return Response(200, {"id": f"7{person}", "type": 1, "recipients": [{"id": person, "username": "ada"}]})
+        return Response(200, {"id": f"7{person}", "type": 1, "recipients": [{"id": person, **_PERSON}]})
 
     def _channel(self, call: ServiceCall, chat: str) -> Response:
         return Response(200, self.channels.get(chat, {"id": chat, "type": 0, "guild_id": "9", "name": "general"}))
@@ -278,6 +296,7 @@ class FakeDiscord(FakeService):
 
     _routes: tuple[tuple[str, Callable[..., Response]], ...] = (
         (r"GET users/@me", _me),
+        (r"GET (?:oauth2/)?applications/@me", _application),
         (r"GET gateway/bot", _gateway),
         (r"PUT applications/(\d+)/commands", _set_commands),
         (r"POST users/@me/channels", _open_chat),
@@ -296,6 +315,7 @@ class FakeDiscord(FakeService):
         return str(self._number)
 
 
+_PERSON: dict[str, Any] = {"username": "ada", "global_name": "Ada", "discriminator": "0", "avatar": None}
 _EMPTY: dict[str, Any] = {
     "type": 0,
     "attachments": [],

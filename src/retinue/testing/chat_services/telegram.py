@@ -12,6 +12,7 @@ import json
 import random
 import time
 from typing import Any
+from urllib.parse import unquote
 
 import httpx2
 
@@ -148,7 +149,7 @@ class FakeTelegram(FakeService):
     # What the server does.
 
     def call_of(self, request: Received) -> ServiceCall:
-        path = request.path.partition("?")[0]
+        path = unquote(request.path.partition("?")[0])
         arguments, files = read_arguments(request)
         return ServiceCall(path, arguments, files, request)
 
