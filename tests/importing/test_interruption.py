@@ -61,6 +61,16 @@ def _content(home: Path) -> dict[str, bytes]:
     return found
 
 
+def test_a_skill_that_was_copied_but_not_recorded_is_recorded(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
+    make_database_home(tmp_path / "user" / ".openclaw")
+    _import()
+    ledger = home / "imports/openclaw/imported.json"
+    recorded = json.loads(ledger.read_text())
+    ledger.write_text(json.dumps({name: names for name, names in recorded.items() if name != "skills"}))
+    _import()
+    assert json.loads(ledger.read_text())["skills"] == recorded["skills"] == ["moon"]
+
+
 def test_doctor_names_an_interrupted_import(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
     make_database_home(tmp_path / "user" / ".openclaw")
     (home / "imports/openclaw").mkdir(parents=True)

@@ -161,6 +161,11 @@ def copy_whole(source: Path, target: Path, kind: str, ledger: ImportLedger, done
     if ledger.has(kind, target.name):
         done.already += 1
         return
+    if target.is_dir() and not target.is_symlink() and _is_copy(source, target):
+        # The import was interrupted after the copy, and before it was recorded.
+        done.already += 1
+        ledger.add(kind, target.name)
+        return
     if target.exists() or target.is_symlink():
         done.omissions.append(Omission(target.name, f"there is one of this name in {target.parent} already"))
         return
@@ -173,3 +178,13 @@ def copy_whole(source: Path, target: Path, kind: str, ledger: ImportLedger, done
         staging.rename(target)
         done.imported += 1
         ledger.add(kind, target.name)
+
+
+def _is_copy(source: Path, target: Path) -> bool:
+    """Return whether a folder has the files of another one, with the same content."""
+    files, _ = list_files(source)
+    return bool(files) and all(
+        (target / file.path).is_file() and (target / file.path).read_bytes() == (source / file.path).read_bytes()
+        for file in files
+        if not file.target
+    )
