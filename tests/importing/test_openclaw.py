@@ -189,6 +189,26 @@ def test_what_is_here_already_stays(retinue: RunCommand, home: Path, tmp_path: P
     assert "other content" in kept["main/USER.md"]
 
 
+def test_the_usage_of_archives_is_counted_in_a_home_that_is_in_use(
+    retinue: RunCommand, home: Path, tmp_path: Path
+) -> None:
+    source = make_file_home(tmp_path / "user" / ".openclaw")
+    archive = source / "agents/main/sessions/old.jsonl.reset.2026-10-01T08-00-00.000Z"
+    kept = archive.rename(tmp_path / "archive")
+    retinue("import", "openclaw")
+    folder = home / "agents/main/sessions/usage"
+
+    def counted() -> set[str]:
+        lines = (line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines())
+        return {json.loads(line)["sessionId"] for line in lines}
+
+    retinue("usage", "--json")
+    assert "old" not in counted()
+    kept.rename(archive)
+    retinue("import", "openclaw")
+    assert "old" in counted()
+
+
 def test_damaged_and_newer_homes_give_a_plan_that_says_so(retinue: RunCommand, tmp_path: Path) -> None:
     home = make_database_home(tmp_path / "user" / ".openclaw")
     with closing(sqlite3.connect(home / "state/openclaw.sqlite")) as base:

@@ -280,6 +280,12 @@ class SessionStore:
                 self._give_up_usage(error)
             return tuple(read_usage(self._usage_folder, since))
 
+    def rebuild_usage(self) -> None:
+        """Collect the usage of all transcripts again, after archives were added to the folder."""
+        with self._changing() as change:
+            change.refresh_rows()
+            write_usage(self._usage_folder, collect_usage(self.folder))
+
     def path_of(self, session: SessionId) -> Path:
         """Return the path of the transcript of a session that is not archived."""
         return self.folder / f"{session}{SUFFIX}"

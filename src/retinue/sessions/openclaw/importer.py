@@ -163,6 +163,9 @@ def import_each(
         for target in targets.values():
             if target.store.folder.is_dir():
                 target.store.list()
+                # Archives have no row in the index, so their usage is not noticed otherwise. A killed import may have
+                # added some before, so this is not only for new ones.
+                target.store.rebuild_usage()
 
 
 class _Target:
