@@ -225,6 +225,7 @@ def _stable_inputs(
     settings, config = workspace.settings, workspace.home.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
     folder, sandbox = describe_sandbox(workspace, order.session, order.below)
+    foreign = _find_foreign(order.writes, [file.name for file in files])
     return StableInputs(
         workspace=folder,
         sandbox=sandbox,
@@ -233,7 +234,7 @@ def _stable_inputs(
         files=tuple(
             ContextFile(
                 file.name,
-                _as_said(workspace, order.writes, file.name, file.text, truncated=file.truncated),
+                _as_said(workspace, foreign.get(file.name), file.name, file.text, truncated=file.truncated),
                 file.name,
                 file.raw_chars,
                 file.truncated,
@@ -392,6 +393,13 @@ def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:
     return replace(order.turn, heartbeat_file=shown)
 
 
+def _find_foreign(writes: AgentWrites | None, names: Sequence[str]) -> dict[str, AgentWrites]:
+    """Return the record of lines for each file that has some of other people or untrusted ones."""
+    if writes is None:
+        return {}
+    return {name: writes for name, known in writes.labels_of(names).items() if known.label.is_foreign}
+
+
 def _as_said(
     workspace: AgentWorkspace, writes: AgentWrites | None, name: str, text: str, *, truncated: bool = False
 ) -> str:
@@ -399,7 +407,9 @@ def _as_said(
     lines = text.split("\n")
     if not workspace.trusted:
         return "\n".join(map(_quote, lines))
-    foreign = writes.foreign_lines(name, lines) if writes is not None else frozenset()
+    if writes is None:
+        return text
+    foreign = writes.foreign_lines(name, lines)
     if foreign and truncated:  # a line that was cut is not known again
         foreign = frozenset(range(len(lines)))
     shown = []
