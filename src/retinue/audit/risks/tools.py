@@ -251,8 +251,8 @@ CHECKS = (
     RiskCheck(
         "tools.elevated-everyone",
         RiskLevel.CRITICAL,
-        "Everybody may run commands outside the sandbox.",
-        "List the senders.",
+        "Every client of the gateway may run commands outside the sandbox.",
+        "List the names of tokens.",
         _find_elevated,
     ),
     RiskCheck(
