@@ -11,6 +11,7 @@ import time
 from bench.measure import Sheet
 
 BENCHES = (
+    "labels",
     *("startup", "plugins", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
     *("delegation", "backup", "mcp_servers", "page"),
 )
