@@ -74,7 +74,7 @@ WRONG = {
     "cron remove nosuch": "`retinue cron list` shows them",
     "cron run nosuch": "`retinue cron list` shows them",
     "hooks enable nosuch": "Hooks: boot-md",
-    "plugins enable nosuch": "Plugins: none installed",
+    "plugins enable nosuch": "Plugins: retinue",
     "models set nosuch": "Write provider/model",
     "models set nosuch/x": "Others can be added under `models.providers`",
     "models test nosuch": "Write provider/model",

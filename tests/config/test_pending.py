@@ -13,7 +13,7 @@ from retinue.config.schema import Config
 
 PACKAGE = Path(retinue.__file__).parent
 
-MOST_PENDING = 12
+MOST_PENDING = 8
 """The number of keys that were pending when this was last changed. Lower it with every key that comes to life.
 
 Two are keys of OpenClaw's MCP servers that only Codex and its sign-ins read; its sections would not validate otherwise.

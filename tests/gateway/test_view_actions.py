@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from retinue.core.keys import SessionKey
@@ -15,7 +16,7 @@ from retinue.runtime.agents.workspace import open_sessions
 from retinue.runtime.home import load_home
 from retinue.sessions.entries import MessageAdded
 from retinue.testing.replies import calls, says
-from tests.gateway.conftest import Hall, open_hall, raw_socket
+from tests.gateway.conftest import PATIENCE, Hall, open_hall, raw_socket
 
 HAS_DRIVER = importlib.util.find_spec("playwright") is not None
 if TYPE_CHECKING or HAS_DRIVER:
@@ -185,8 +186,10 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(visitor: Visitor
     await expect(field).to_have_value("Be bold.\n")
     await field.fill("Be bold.\nBe brief.\n")
     await main.get_by_role("button", name="Save").click()
+    with anyio.fail_after(PATIENCE):
+        while soul.read_text() != "Be bold.\nBe brief.\n":
+            await anyio.sleep(0.02)
     await expect(main.get_by_role("button", name="Save")).to_be_disabled()
-    assert soul.read_text() == "Be bold.\nBe brief.\n"
 
 
 async def test_settings_show_what_changes_before_they_are_stored(visitor: Visitor, main: Locator, hall: Hall) -> None:
@@ -230,6 +233,7 @@ async def test_a_decision_is_in_the_history_and_rules_are_edited(visitor: Visito
 
 
 async def test_the_prompt_is_shown_part_by_part(visitor: Visitor, main: Locator, hall: Hall) -> None:
+    (hall.home.workspace / "SOUL.md").write_text("Be brief.\n")
     await visitor.show("prompt")
     table = main.get_by_role("table", name="Parts of the prompt")
     await expect(table).to_contain_text("cache ends here")
@@ -242,8 +246,13 @@ async def test_the_prompt_is_shown_part_by_part(visitor: Visitor, main: Locator,
     await visitor.page.keyboard.press("Escape")
 
 
-async def test_rights_findings_usage_and_themes(visitor: Visitor, main: Locator) -> None:
+async def test_rights_findings_usage_and_themes(visitor: Visitor, main: Locator, hall: Hall) -> None:
     page = visitor.page
+    async with raw_socket(hall) as owner:
+        await owner.result("workspace.write", path="memory/rights.md", text="Ask first.\n")
+        hall.model.push(says("Hello."))
+        sent = await owner.result("agent", message="hello", idempotencyKey="usage of a turn")
+        await owner.result("agent.wait", runId=sent["runId"], timeoutMs=PATIENCE_MS)
     await visitor.show("security")
     await main.get_by_role("tab", name="Who may do what").click()
     await expect(main.get_by_role("row").filter(has_text="guest").first).to_be_visible()

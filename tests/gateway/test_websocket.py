@@ -226,6 +226,10 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
         "cron.runs": None,
         "subagents.get": None,
         "memory.search": {"query": "anything"},
+        "sessions.search": {"query": "anything"},
+        "sessions.export": None,
+        "workspace.read": None,
+        "skills.proposals.show": None,
         "memory.get": None,
         "config.schema": {"key": "gateway.port"},
     }

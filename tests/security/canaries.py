@@ -106,9 +106,9 @@ class Evidence:
 
 
 def _may_hold_secrets(path: Path) -> bool:
-    """Where secrets are kept on purpose, and the files of the workspace in which this test put them."""
+    """Where secrets are kept on purpose, and the files and copies of the workspace in which this test put them."""
     kept = path.name in ("retinue.json", "retinue.json.last-good", "auth-profiles.json", "keyring.json")
-    return kept or path.parts[0] in ("secrets", "workspace")
+    return kept or path.parts[0] in ("secrets", "workspace", "checkpoints")
 
 
 class EchoServer(ModelServer):

@@ -152,6 +152,9 @@ class _FoundMemory:
         )
         return SearchResult((hit,), "text", "builtin", "m")
 
+    def author_of(self, label: Label) -> str:
+        return ""
+
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt:
         return Excerpt(path, self.text, 1, 2, Label.UNTRUSTED)
 
