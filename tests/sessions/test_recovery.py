@@ -68,6 +68,21 @@ async def test_a_call_that_was_begun_and_not_ended_is_told_once(tmp_path: Path) 
     assert close_interrupted_turn(again, "again") is None
 
 
+async def test_what_must_precede_a_call_is_done_before_its_start_is_recorded(tmp_path: Path) -> None:
+    transcript = start(tmp_path)
+    seen: list[tuple[str, int]] = []
+
+    async def before_call(call: ToolCall) -> None:
+        seen.append((call.id, len(transcript.tree.path)))
+
+    ledger = TranscriptLedger(transcript, RunId("r1"), Source.CHAT, EngineFeed(ENGINE, MAIN), before_call=before_call)
+    await ledger.record(said("change"))
+    before = len(transcript.tree.path)
+    await ledger.started(CHANGE)
+    assert seen == [("c2", before)]
+    assert isinstance(transcript.tree.path[-1].body, CallStarted)
+
+
 R1, R2 = RunId("r1"), RunId("r2")
 
 

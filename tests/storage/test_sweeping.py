@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from retinue.storage.files.descriptors import TEMPORARY_PREFIX, sweep_temporaries
+from retinue.storage.files.descriptors import TEMPORARY_PREFIX, remove_tree, sweep_temporaries
 
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
 
@@ -30,3 +30,14 @@ def test_only_old_temporaries_are_removed(tmp_path: Path) -> None:
 
 def test_a_missing_folder_has_nothing_to_sweep(tmp_path: Path) -> None:
     assert sweep_temporaries(tmp_path / "nowhere", NOW) == 0
+
+
+def test_a_folder_is_removed_with_its_content_and_one_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "copy" / "deep").mkdir(parents=True)
+    (tmp_path / "copy" / "deep" / "file").write_text("x")
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "copy" / "link").symlink_to(tmp_path / "outside")
+    for _ in range(2):
+        remove_tree(tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+    assert (tmp_path / "outside").read_text() == "kept"
