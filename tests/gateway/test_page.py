@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -19,7 +20,7 @@ from tests.gateway.conftest import Hall, open_hall, raw_socket
 
 HAS_DRIVER = importlib.util.find_spec("playwright") is not None
 if TYPE_CHECKING or HAS_DRIVER:
-    from playwright.async_api import Browser, expect
+    from playwright.async_api import Browser, WebSocketRoute, expect
 
     from tests.gateway.browser import CHROMIUM, PATIENCE_MS, Visitor, open_browser, serving_at, visiting
 
@@ -130,6 +131,22 @@ async def test_a_device_requests_access_and_shows_the_code_that_the_owner_compar
     await visitor.say("hi")
     await visitor.sees("Hello.")
     assert not [url for url in visitor.requested if code in url or "rtn_" in url]
+
+
+async def test_what_is_sent_before_the_conversation_is_open_is_not_lost(visitor: Visitor, hall: Hall) -> None:
+    def delay(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        route.on_message(server.send)
+        server.on_message(lambda frame: asyncio.get_running_loop().call_later(0.3, route.send, frame))
+
+    await visitor.sign_in()
+    await visitor.page.route_web_socket(re.compile("/ws$"), delay)
+    await visitor.page.reload(wait_until="commit")
+    hall.model.push(says("Here you are."))
+    await visitor.say("an early question")
+    await visitor.sees("Here you are.")
+    await visitor.sees("an early question")
+    await expect(visitor.page.locator("#message")).to_have_value("")
 
 
 async def test_a_rejected_device_shows_the_reason(visitor: Visitor, hall: Hall) -> None:

@@ -11,6 +11,7 @@ import { type Attachment, readFiles, withFiles } from "./attachments";
 import { thread } from "./thread";
 
 const MAX_OFFERED = 8;
+const ANY = -1;
 
 /** A text that is put into the field from elsewhere, for example to edit a message. */
 export const suggested = signal<string | null>(null);
@@ -20,7 +21,8 @@ export function focusComposer(): void {
 }
 
 export function Composer() {
-  const key = thread.key.value ?? "";
+  const key = thread.target.value ?? "";
+  const isReady = thread.isReady.value;
   const text = drafts.value[key] ?? "";
   const setText = (value: string) => {
     const { [key]: _, ...rest } = drafts.value;
@@ -33,6 +35,8 @@ export function Composer() {
   const [isDismissed, setDismissed] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
+  /** The opening after which the text is to be sent; `ANY` before the first one. */
+  const held = useRef<number | null>(null);
   const mayWrite = may("write");
   const isRunning = thread.isRunning.value && mayWrite;
 
@@ -59,6 +63,8 @@ export function Composer() {
   const submit = () => {
     const trimmed = text.trim();
     if (!trimmed && !files.length) return;
+    held.current = isReady ? null : thread.key.value === null ? ANY : thread.opening;
+    if (!isReady) return;
     const name = /^\/([a-z][\w-]*)(?:\s|$)/i.exec(trimmed)?.[1];
     const known = thread.introduction.value.commandRows;
     if (name && known.length && !known.some((each) => each.name === name.toLowerCase())) {
@@ -71,6 +77,9 @@ export function Composer() {
     setFiles([]);
     setProblem("");
   };
+  useEffect(() => {
+    if (isReady && (held.current === ANY || held.current === thread.opening)) submit();
+  }, [isReady]);
   const complete = (name: string) => {
     setText(`/${name} `);
     setChosen(0);
@@ -171,6 +180,7 @@ export function Composer() {
         aria-controls="commands"
         aria-activedescendant={offered.length ? `command-${chosen}` : undefined}
         onInput={(event) => {
+          held.current = null;
           setText(event.currentTarget.value);
           setChosen(0);
           setDismissed(false);

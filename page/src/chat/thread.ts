@@ -4,6 +4,7 @@ import type { Event, FoundSession, History, Introduction, Picture, Subscribed, T
 import { attempting, call, hello, isOnline, listen, may, onGreeting, onSignOut, trouble } from "../core/gateway";
 import { Refusal } from "../core/link";
 import { notify } from "../core/notifications";
+import { drafts } from "../core/preferences";
 import { go, rename, route } from "../core/router";
 import {
   afterSessionsLoad,
@@ -50,9 +51,21 @@ const NO_INTRODUCTION: Introduction = {
   used: 0,
 };
 
+/** Give a conversation the text that was written while it had another name, or none yet. */
+function adoptDraft(name: string, key: string): void {
+  const { [name]: early, ...rest } = drafts.value;
+  if (early) drafts.value = { ...rest, [key]: [rest[key], early].filter(Boolean).join("\n") };
+}
+
 export class Thread {
   readonly key = signal<string | null>(null);
+  /** The conversation that is open or being opened: what is written meanwhile belongs to it. */
+  readonly target = signal<string | null>(null);
   readonly introduction = signal(NO_INTRODUCTION);
+  /** Whether a message can be sent now to the conversation that is shown. */
+  readonly isReady = computed(
+    () => this.key.value !== null && this.key.value === this.target.value && !this.isLoading.value,
+  );
   /** Whether the history is being read; false again if that failed. */
   readonly isLoading = signal(true);
   /** Why the conversation could not be read. */
@@ -100,6 +113,7 @@ export class Thread {
     onSignOut(() => {
       this.#opening += 1;
       this.key.value = null;
+      this.target.value = null;
       this.conversation.clear();
     });
     afterSessionsLoad(() => this.#sessionsLoaded());
@@ -109,6 +123,11 @@ export class Thread {
       const isOther = subject ? subject !== this.key.peek() : location.hash === "";
       if (view === "chat" && isOnline.peek() && this.key.peek() && isOther) void this.open(subject || null);
     });
+  }
+
+  /** The number of the last opening of a conversation. */
+  get opening(): number {
+    return this.#opening;
   }
 
   /** Start another conversation with an agent. */
@@ -153,6 +172,7 @@ export class Thread {
 
   async open(key: string | null): Promise<void> {
     const opening = ++this.#opening;
+    this.target.value = key;
     this.isLoading.value = true;
     this.problem.value = "";
     await attempting(async () => {
@@ -172,6 +192,8 @@ export class Thread {
     const found = await this.#find(key);
     if (opening !== this.#opening) return;
     if (left !== found.key) this.conversation.clear();
+    if (this.target.value !== found.key) adoptDraft(this.target.value ?? "", found.key);
+    this.target.value = found.key;
     this.key.value = found.key;
     this.#buffer = [];
     const params = { sessionKey: found.key };
