@@ -83,6 +83,7 @@ def sample(number: int) -> str:
     return "\n\n".join(block() for _ in range(chance.randint(1, 12)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 def test_samples_are_shown_completely_and_never_broken(service: str) -> None:
     able = SERVICES[service].capabilities

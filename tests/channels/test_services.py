@@ -46,6 +46,7 @@ def service(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.slow
 async def test_messages_are_answered_once_and_in_order_whatever_the_connection_does(
     service: str, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ async def test_an_approval_is_decided_by_the_owners_button_only(tmp_path: Path) 
         assert "reply_markup" not in sent[0]
 
 
+@pytest.mark.slow
 async def test_what_was_sent_before_the_connection_broke_is_not_sent_again(tmp_path: Path) -> None:
     async with scene(tmp_path) as (_, telegram):
         telegram.fail(
