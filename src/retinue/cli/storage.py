@@ -42,7 +42,10 @@ def migrate(invocation: Invocation) -> None:
 
     with _open(invocation) as server:
         if server is None:
-            raise UsageError("There is nothing to migrate: `storage.url` is not set.")
+            raise UsageError(
+                "There is nothing to migrate: `storage.url` is not set. "
+                "Set it with `retinue config set storage.url ADDRESS` to use PostgreSQL."
+            )
         _show(invocation, server, server.migrate())
 
 
