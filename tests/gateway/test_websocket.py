@@ -230,6 +230,7 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
         "sessions.export": None,
         "workspace.read": None,
         "skills.proposals.show": None,
+        "skills.review.show": {"name": "notes"},
         "memory.get": None,
         "config.schema": {"key": "gateway.port"},
     }

@@ -21,6 +21,7 @@ from retinue.cli.main import run
 from retinue.core.clock import SystemClock
 from retinue.core.errors import SkillError
 from retinue.skills.integrity.contents import SkillContent, digest_of, hash_files, read_folder
+from retinue.skills.integrity.differences import compare
 from retinue.skills.integrity.guard import SkillGuard
 from retinue.skills.integrity.lock import SkillOrigin
 from retinue.skills.integrity.store import SkillStore
@@ -337,3 +338,14 @@ def test_the_check_of_150_skills_is_a_few_stats(tmp_path: Path) -> None:
         assert library.load() is found
     print(f"{(time.process_time() - began) / 20 * 1000:.2f} ms for 150 skills")
     assert opened == []
+
+
+def test_a_difference_hides_nothing() -> None:
+    hidden = "a\u202eb\u200bc\U000e0041d\u3164e\ufe01f\rg"
+    before = {"SKILL.md": SkillContent(b"first\n  indented\nlast\n")}
+    after = {"SKILL.md": SkillContent(f"first\n  indented\n\t{hidden}\nlast\n".encode())}
+    lines = compare(before, after).split("\n")
+    assert "   indented" in lines
+    assert "+\ta\\u{202e}b\\u{200b}c\\u{e0041}d\\u{3164}e\\u{fe01}f\\u{d}g" in lines
+    cut = compare({}, {"x": SkillContent(b"y" * 5_000)}).split("\n")[-1]
+    assert cut.endswith("… (5,001 characters)")

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def open_owner_home(invocation: Invocation) -> Home:
     """Load the home for a decision that only the owner may make."""
     from retinue.core.errors import UsageError
+    from retinue.runtime.agents.skill_review import IN_COMMAND
 
     home = invocation.load_home()
     if home.is_in_command:
-        raise UsageError("A command that an agent runs cannot install or accept skills. Do it yourself.")
+        raise UsageError(IN_COMMAND)
     return home
 
 
@@ -53,14 +54,9 @@ def load_skills(home: Home, agent_id: str | None) -> tuple[Skill, ...]:
 
 def find_skill(home: Home, agent_id: str | None, name: str) -> Skill:
     """Return the skill with a name, or in a folder with this name."""
-    from retinue.core.errors import UsageError
+    from retinue.runtime.agents.skill_review import HomeSkillReview
 
-    for skill in load_skills(home, agent_id):
-        folder = skill.folder
-        named = (skill.name, skill.key, folder.name, f"{folder.parent.name}/{folder.name}")
-        if name.casefold() in map(str.casefold, named):
-            return skill
-    raise UsageError(f"There is no skill '{name}'. `retinue skills list` shows them all.")
+    return HomeSkillReview(home, home.agent_id(agent_id)).find(name)
 
 
 def check_folder_name(name: str) -> str:

@@ -43,17 +43,13 @@ def accept(invocation: Invocation, name: str, digest: str, agent_id: str | None)
 @pass_invocation
 def diff(invocation: Invocation, name: str, agent_id: str | None) -> None:
     """Show how a skill differs from its accepted content."""
-    from retinue.skills.integrity.contents import digest_of, hash_files, read_folder
-    from retinue.skills.integrity.differences import compare
+    from retinue.runtime.agents.skill_review import HomeSkillReview
 
     home = invocation.load_home()
-    skill = find_skill(home, agent_id, name)
-    present = read_folder(skill.folder)
-    text = compare(open_store(home).accepted_files(skill.folder), present)
-    digest = digest_of(hash_files(present))
+    shown = HomeSkillReview(home, home.agent_id(agent_id)).show(name)
     invocation.show(
-        {"name": skill.name, "digest": digest, "diff": text},
-        text or f"{skill.name} has the accepted content.",
+        {"name": shown.skill.name, "digest": shown.digest, "diff": shown.diff},
+        shown.diff or f"{shown.skill.name} has the accepted content.",
         exact=True,
     )
 

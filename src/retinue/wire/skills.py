@@ -1,4 +1,4 @@
-"""Skills that agents propose, and the owner's decision about them."""
+"""Skills that agents propose or that changed, and the owner's decision about them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Method, Nothing, Params, Wire
 from retinue.wire.protocol import Scope
 
@@ -82,6 +83,69 @@ class ProposalDecided(Wire, frozen=True):
     told: str
 
 
+class ReviewedSkill(Wire, frozen=True):
+    """A skill and the state of its content: off because it is new or was changed, or accepted; `reason` says more."""
+
+    name: str
+    path: str
+    tier: str
+    state: Literal["new", "changed", "accepted"]
+    reason: str
+
+
+class SkillReviewList(Wire, frozen=True):
+    """The skills that are off until the owner accepts them."""
+
+    skills: list[ReviewedSkill]
+
+
+class ScanFinding(Wire, frozen=True):
+    """A place in a skill that looks like an attack."""
+
+    file: str
+    line: int
+    rule: str
+    severity: str
+    text: str
+
+
+class SkillReviewDetails(Wire, frozen=True):
+    """How a skill differs from the accepted content, as a unified diff; `digest` names the content that was shown."""
+
+    skill: ReviewedSkill
+    digest: str
+    diff: str
+    findings: list[ScanFinding]
+
+
+class OfSkill(OfAgent, frozen=True, kw_only=True):
+    """A skill of an agent, by its name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class AcceptSkill(OfSkill, frozen=True, kw_only=True):
+    """`digest` is that of the content that was shown; if it changed since, nothing is accepted."""
+
+    digest: Annotated[str, Meta(min_length=64, max_length=64)]
+
+
+class SkillAccepted(Wire, frozen=True):
+    """The skill as it is now."""
+
+    skill: ReviewedSkill
+    digest: str
+
+
+REVIEW_LIST = Method(
+    "skills.review.list", Scope.APPROVE, OfAgent, SkillReviewList, "List skills that are off until they are accepted."
+)
+REVIEW_SHOW = Method(
+    "skills.review.show", Scope.APPROVE, OfSkill, SkillReviewDetails, "Show how a skill differs from what was accepted."
+)
+REVIEW_ACCEPT = Method(
+    "skills.review.accept", Scope.APPROVE, AcceptSkill, SkillAccepted, "Accept the content of a skill.", changes=True
+)
 PROPOSALS_LIST = Method("skills.proposals.list", Scope.APPROVE, Nothing, ProposalList, "List proposed skills.")
 PROPOSALS_SHOW = Method("skills.proposals.show", Scope.APPROVE, OfProposal, ProposalDetails, "Show a proposed skill.")
 PROPOSALS_ACCEPT = Method(
@@ -91,4 +155,12 @@ PROPOSALS_REJECT = Method(
     "skills.proposals.reject", Scope.APPROVE, RejectProposal, ProposalDecided, "Reject a proposed skill.", changes=True
 )
 
-METHODS = (PROPOSALS_LIST, PROPOSALS_SHOW, PROPOSALS_ACCEPT, PROPOSALS_REJECT)
+METHODS = (
+    REVIEW_LIST,
+    REVIEW_SHOW,
+    REVIEW_ACCEPT,
+    PROPOSALS_LIST,
+    PROPOSALS_SHOW,
+    PROPOSALS_ACCEPT,
+    PROPOSALS_REJECT,
+)

@@ -157,6 +157,10 @@ class CommandTarget(Protocol):
         """List plugins, or enable or disable one if `commands.plugins` is on."""
         ...
 
+    def skills(self, rest: str) -> str:
+        """List the skills that wait for the owner's review, show the differences of one, or accept it."""
+        ...
+
     async def run_shell(self, command: str) -> str:
         """Run a shell command of the owner under the rules of `exec` if `commands.bash` is on; return its output."""
         ...

@@ -55,6 +55,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         owner_only=True,
     ),
     SlashCommand(
+        "skills",
+        "Review new and changed skills.",
+        lambda target, rest: Answer(target.skills(rest)),
+        "/skills [diff | accept] [name]",
+        owner_only=True,
+    ),
+    SlashCommand(
         "restart", "Restart the gateway.", lambda target, rest: Answer(target.restart_gateway()), owner_only=True
     ),
     *session.COMMANDS,

@@ -1,18 +1,43 @@
-"""Skills that agents propose: listed, shown and decided by the owner."""
+"""Skills that agents propose or that changed: listed, shown and decided by the owner."""
 
 from __future__ import annotations
 
+import anyio.to_thread
 from msgspec import convert
 
 from retinue.core.errors import SkillError
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.learning import HomeSkillLearning, describe_provenance
+from retinue.runtime.agents.skill_review import HomeSkillReview, SkillReviewState
 from retinue.skills.learning.proposals import SkillProposal
 from retinue.wire import skills as wire
+from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Nothing
 
 registry = MethodRegistry()
+
+
+@registry.implements(wire.REVIEW_LIST)
+async def list_reviews(call: Call, params: OfAgent) -> wire.SkillReviewList:
+    waiting = await anyio.to_thread.run_sync(_review(call, params).waiting)
+    return wire.SkillReviewList([_describe_state(each) for each in waiting])
+
+
+@registry.implements(wire.REVIEW_SHOW)
+async def show_review(call: Call, params: wire.OfSkill) -> wire.SkillReviewDetails:
+    shown = await anyio.to_thread.run_sync(_review(call, params).show, params.name)
+    findings = [
+        wire.ScanFinding(each.file, each.line, each.rule, str(each.severity), each.text) for each in shown.findings
+    ]
+    return wire.SkillReviewDetails(_describe_state(shown.skill), shown.digest, shown.diff, findings)
+
+
+@registry.implements(wire.REVIEW_ACCEPT)
+async def accept_skill(call: Call, params: wire.AcceptSkill) -> wire.SkillAccepted:
+    review = _review(call, params)
+    digest = review.accept(params.name, params.digest, by=call.principal.audited_as)
+    return wire.SkillAccepted(_describe_state(review.show(params.name).skill), digest)
 
 
 @registry.implements(wire.PROPOSALS_LIST)
@@ -50,6 +75,15 @@ async def reject_proposal(call: Call, params: wire.RejectProposal) -> wire.Propo
     learning = HomeSkillLearning(call.runtime.home)
     told = await learning.decide(params.id, accepted=False, by=call.principal.audited_as, because=params.reason)
     return wire.ProposalDecided(_describe(learning.store.find(params.id)), told)
+
+
+def _review(call: Call, params: OfAgent) -> HomeSkillReview:
+    home = call.runtime.home
+    return HomeSkillReview(home, home.agent_id(params.agent))
+
+
+def _describe_state(skill: SkillReviewState) -> wire.ReviewedSkill:
+    return wire.ReviewedSkill(skill.name, str(skill.path), skill.tier, skill.state, skill.reason)
 
 
 def _describe(proposal: SkillProposal) -> wire.ProposedChange:

@@ -38,6 +38,7 @@ from retinue.plugins.containment import await_contained, call_contained
 from retinue.plugins.manifest import PluginError
 from retinue.plugins.registry import PluginRegistry
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
+from retinue.runtime.agents.skill_review import answer_skills
 from retinue.runtime.agents.workspace import NOT_OURS
 from retinue.runtime.approvals import Permissions
 from retinue.runtime.commands.config import NOT_FROM_COMMANDS, answer_config, answer_plugins
@@ -271,6 +272,10 @@ class SessionApi(Struct, frozen=True):
 
     def plugins(self, rest: str) -> str:
         return answer_plugins(self.conversation.parts.home, rest, format_sender(self.inbound))
+
+    def skills(self, rest: str) -> str:
+        parts = self.conversation.parts
+        return answer_skills(parts.home, parts.workspace.id, rest, format_sender(self.inbound))
 
     def restart_gateway(self) -> str:
         parts = self.conversation.parts
