@@ -8,7 +8,7 @@ import { isOnline, stage, trouble } from "./core/gateway";
 import { listenToKeys, showsHelp, showsPalette } from "./core/keyboard";
 import { panel } from "./core/panel";
 import { route } from "./core/router";
-import { announcement, approvals } from "./core/stores";
+import { announcement, approvals, nameOfSession } from "./core/stores";
 import { plural, shorten } from "./core/text";
 import { drawerIsOpen } from "./layout/drawer";
 import { KeyboardHelp } from "./layout/help";
@@ -83,7 +83,8 @@ function Shell() {
 function TopBar() {
   const waiting = approvals.value.length;
   const unsent = thread.unsent.value;
-  const name = VIEWS.find(({ id }) => id === route.value.view)?.title ?? thread.identity.value.name;
+  const key = thread.key.value;
+  const name = VIEWS.find(({ id }) => id === route.value.view)?.title ?? (key ? nameOfSession(key) : "Retinue");
   return (
     <>
       <div class="top-bar">

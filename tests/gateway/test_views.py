@@ -13,6 +13,7 @@ import pytest
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
+from tests.gateway.filled_home import fill
 
 HAS_DRIVER = importlib.util.find_spec("playwright") is not None
 if TYPE_CHECKING or HAS_DRIVER:
@@ -41,7 +42,6 @@ SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 RUN_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
     .filter(({ impact }) => impact !== "minor")
     .map(({ id, impact, nodes }) => [id, impact, nodes.slice(0, 3).map(({ html }) => html.slice(0, 160))])"""
-JOB = {"name": "Morning digest", "message": "Sum up the news.", "cron": "30 7 * * 1-5"}
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,9 @@ async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
 async def lived_in(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Hall]:
     """A home in which something has happened, so that views have something to show."""
     async with open_hall(tmp_path_factory.mktemp("views")) as hall:
-        workspace = hall.home.workspace
-        workspace.mkdir(parents=True)
-        (workspace / "IDENTITY.md").write_text("- **Name:** Fennel\n- **Emoji:** ☘\n")
-        (workspace / "MEMORY.md").write_text("# Memory\n\nMira prefers trains. The projector belongs to Ada.\n")
+        fill(hall)
         hall.model.push(calls("read", path="MEMORY.md"), says("The **projector** belongs to Ada.\n\n```py\nx = 1\n```"))
         async with hall.serving(), raw_socket(hall) as owner:
-            await owner.result("cron.add", fields=JOB)
             run = await owner.result("agent", message="Whose is the projector?", idempotencyKey="first")
             await owner.result("agent.wait", runId=run["runId"], timeoutMs=60_000)
             yield hall

@@ -33,10 +33,35 @@ export function ApprovalArea({ sessionKey }: { sessionKey: string | null }) {
   const pending = approvals.value;
   return (
     <section id="approvals" aria-label="Approval requests" hidden={!pending.length}>
-      {pending.map((each) => (
-        <ApprovalCard key={each.request.id} pending={each} isElsewhere={each.request.sessionKey !== sessionKey} />
-      ))}
+      {pending.map((each) =>
+        each.request.sessionKey === sessionKey ? (
+          <ApprovalCard key={each.request.id} pending={each} isElsewhere={false} />
+        ) : (
+          <ApprovalElsewhere key={each.request.id} pending={each} />
+        ),
+      )}
     </section>
+  );
+}
+
+/** A request of another conversation takes one line until it is opened. */
+function ApprovalElsewhere({ pending }: { pending: Pending }) {
+  const [isOpen, setOpen] = useState(false);
+  if (isOpen) return <ApprovalCard pending={pending} isElsewhere />;
+  const { request } = pending;
+  return (
+    <div class="approval-line">
+      <Icon name="shield" />
+      <p>
+        <a href={addressOf("chat", request.sessionKey)}>
+          <bdi>{nameOfSession(request.sessionKey)}</bdi>
+        </a>{" "}
+        asks: {reveal(shorten(request.title, 160))}
+      </p>
+      <button type="button" class="button" onClick={() => setOpen(true)}>
+        Review
+      </button>
+    </div>
   );
 }
 

@@ -28,6 +28,11 @@ export function shorten(text: unknown, most: number): string {
   return line.length > most ? `${line.slice(0, most)}…` : line;
 }
 
+/** A text of the gateway in which words between backticks are code. */
+export function withCode(text: string): ComponentChildren[] {
+  return text.split(/`([^`\n]+)`/).map((part, place) => (place % 2 ? h("code", {}, reveal(part)) : reveal(part)));
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString()} ${count === 1 ? one : many}`;
 }

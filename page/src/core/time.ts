@@ -34,6 +34,11 @@ export function relativeTime(when: string | number | Date): string {
   return date.toLocaleDateString([], isThisYear ? day : { ...day, year: "numeric" });
 }
 
+/** As short as a list of names needs it: `12 min`, `5 h`, a date. */
+export function briefTime(when: string): string {
+  return relativeTime(when).replace(/ ago$/, "").replace("just now", "now");
+}
+
 export function duration(seconds: number): string {
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
   if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;

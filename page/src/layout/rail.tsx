@@ -8,7 +8,7 @@ import { notifies, railIsOpen, theme } from "../core/preferences";
 import { addressOf, go, route } from "../core/router";
 import { agentOf, agents, approvals, devices, placeOf, sessions, sessionName } from "../core/stores";
 import { isPinned, threadMenu } from "../core/thread_actions";
-import { now, relativeTime } from "../core/time";
+import { briefTime, now } from "../core/time";
 import type { SessionRow } from "../generated/wire";
 import type { IconName } from "../generated/icons";
 import { Avatar } from "../parts/bits";
@@ -174,10 +174,7 @@ export function ThreadLink({ row }: { row: Linked }) {
   const isRunning = row.key === thread.key.value ? thread.isRunning.value : row.running;
   const place = placeOf(row.key);
   const agent = agents.value.length > 1 ? agentOf(place.agent) : undefined;
-  const facts = [
-    agent ? `${agent.emoji} ${agent.name}`.trim() : "",
-    isRunning ? "answering" : row.updatedAt ? relativeTime(row.updatedAt) : "new",
-  ];
+  const moment = isRunning ? "answering" : row.updatedAt ? briefTime(row.updatedAt) : "new";
   return (
     <button
       type="button"
@@ -190,9 +187,13 @@ export function ThreadLink({ row }: { row: Linked }) {
         go("chat", row.key);
       }}
     >
-      <Icon name={GLYPHS[place.kind] ?? "message-square"} />
+      {agent ? (
+        <Avatar name={agent.name} emoji={agent.emoji} size={18} label={agent.name} />
+      ) : (
+        <Icon name={GLYPHS[place.kind] ?? "message-square"} />
+      )}
       <bdi class="session-name">{sessionName(row)}</bdi>
-      <span class="session-facts faint">{facts.filter(Boolean).join(" · ")}</span>
+      <span class="session-facts faint">{moment}</span>
       {isRunning && <span class="running-dot" aria-hidden="true" />}
     </button>
   );
@@ -216,7 +217,7 @@ function ViewList() {
           >
             <summary class="rail-title">{title}</summary>
             <ul>
-              {shown.map(({ id, title: text, icon }) => (
+              {shown.map(({ id, title: text, brief, icon }) => (
                 <li key={id}>
                   <a
                     class="view-link"
@@ -225,7 +226,7 @@ function ViewList() {
                     onClick={() => (drawerIsOpen.value = false)}
                   >
                     <Icon name={icon} />
-                    <span>{text}</span>
+                    <span title={brief ? text : undefined}>{brief ?? text}</span>
                     {Boolean(counts[id]) && <span class="count">{counts[id]}</span>}
                   </a>
                 </li>

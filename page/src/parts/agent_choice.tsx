@@ -2,8 +2,17 @@
 import { agents, defaultAgent } from "../core/stores";
 import { Select } from "./field";
 
-export function AgentChoice({ value, onChange }: { value: string | null; onChange: (agent: string) => void }) {
+interface ChoiceProps {
+  value: string | null;
+  onChange: (agent: string | null) => void;
+  /** Whether null means all agents; otherwise it is the default agent. */
+  all?: boolean;
+}
+
+export function AgentChoice({ value, onChange, all }: ChoiceProps) {
   if (agents.value.length < 2) return null;
-  const options = agents.value.map(({ id, emoji, name }) => [id, `${emoji} ${name}`.trim()] as const);
-  return <Select label="Agent" hideLabel value={value ?? defaultAgent.value} options={options} onChange={onChange} />;
+  const named = agents.value.map(({ id, emoji, name }) => [id, `${emoji} ${name}`.trim()] as const);
+  const options = all ? ([["", "All agents"], ...named] as const) : named;
+  const chosen = value ?? (all ? "" : defaultAgent.value);
+  return <Select label="Agent" hideLabel value={chosen} options={options} onChange={(id) => onChange(id || null)} />;
 }

@@ -15,7 +15,7 @@ export function Time({ when }: { when: string | number | null | undefined }) {
   const date = new Date(when);
   if (Number.isNaN(date.getTime())) return <span class="faint">{String(when)}</span>;
   return (
-    <time dateTime={date.toISOString()} title={exactTime(date)}>
+    <time class="time" dateTime={date.toISOString()} title={exactTime(date)}>
       {relativeTime(date)}
     </time>
   );
@@ -26,12 +26,14 @@ interface MeterProps {
   value: number;
   max: number;
   text?: string;
+  /** Whether a high share is a warning, as with a limit, or only a number. */
+  isLimit?: boolean;
 }
 
 /** A share of a limit. */
-export function Meter({ label, value, max, text }: MeterProps) {
+export function Meter({ label, value, max, text, isLimit = true }: MeterProps) {
   const share = max > 0 ? Math.min(1, value / max) : 0;
-  const tone = share > 0.9 ? "danger" : share > 0.7 ? "warn" : "ok";
+  const tone = !isLimit ? "plain" : share > 0.9 ? "danger" : share > 0.7 ? "warn" : "ok";
   const percent = `${Math.round(share * 100)} %`;
   return (
     <span
@@ -52,11 +54,26 @@ export function Meter({ label, value, max, text }: MeterProps) {
   );
 }
 
-export function Avatar({ name, emoji = "", size = 28 }: { name: string; emoji?: string; size?: number }) {
+interface AvatarProps {
+  name: string;
+  emoji?: string;
+  size?: number;
+  /** What a screen reader says; without it the name stands beside the avatar. */
+  label?: string;
+}
+
+export function Avatar({ name, emoji = "", size = 28, label }: AvatarProps) {
   const hue = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)!) % 360, 7);
   const style = { "--hue": String(hue), width: `${size}px`, height: `${size}px`, fontSize: `${size * 0.5}px` };
   return (
-    <span class={`avatar ${emoji ? "with-emoji" : ""}`} style={style} aria-hidden="true">
+    <span
+      class={`avatar ${emoji ? "with-emoji" : ""}`}
+      style={style}
+      aria-hidden={label ? undefined : "true"}
+      role={label ? "img" : undefined}
+      aria-label={label}
+      title={label}
+    >
       {emoji || [...name.trim()][0]?.toUpperCase() || "?"}
     </span>
   );

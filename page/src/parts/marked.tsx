@@ -1,8 +1,15 @@
 import type { ComponentChildren } from "preact";
 import { shorten } from "../core/text";
 
+const COMMON = new Set(
+  "the and for are was were has have had who whom whose what when where which why how does did that this with from not you".split(" "),
+);
+
+/** The words of a query that are worth marking. */
 function wordsOf(query: string): string[] {
-  return query.split(/[^\p{L}\p{N}]+/u).filter((word) => word.length > 2);
+  const words = query.split(/[^\p{L}\p{N}]+/u).filter((word) => word.length > 2);
+  const telling = words.filter((word) => !COMMON.has(word.toLowerCase()));
+  return telling.length ? telling : words;
 }
 
 /** The part of a text around the first word of a query, on one line. */

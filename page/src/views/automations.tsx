@@ -145,7 +145,9 @@ function JobDetails({ job }: { job: Job }) {
             <ul class="rows">
               {all.slice(0, 40).map((run, place) => (
                 <li key={place}>
-                  <Badge tone={TONES[stateOf(run)] ?? "plain"}>{stateOf(run)}</Badge>
+                  <span class="row-state">
+                    <Badge tone={TONES[stateOf(run)] ?? "plain"}>{stateOf(run)}</Badge>
+                  </span>
                   <span class="row-text faint">{shorten(run.error ?? run.text ?? run.summary ?? "", 200)}</span>
                   <Time when={run.startedAt ?? run.started ?? run.at} />
                 </li>
@@ -161,6 +163,17 @@ function JobDetails({ job }: { job: Job }) {
 function stateOf(run: Record<string, any>): string {
   return String(run.status ?? run.state ?? run.outcome ?? "");
 }
+
+const BEATS: Record<string, Tone> = { failed: "danger", delivered: "accent", woken: "accent" };
+const WAKES: Record<string, string> = {
+  interval: "at its interval",
+  command: "after a command",
+  cron: "with a job",
+  hook: "by a webhook",
+  boot: "at the start",
+  subagent: "after a sub-agent",
+  manual: "by hand",
+};
 
 function Heartbeats() {
   const beats = useMethod("heartbeat.log", {}, ["sessions.changed"]);
@@ -180,14 +193,17 @@ function Heartbeats() {
             <ul class="rows" aria-label="Heartbeats">
               {all.map((beat, place) => (
                 <li key={place}>
-                  <Badge tone={beat.outcome === "failed" ? "danger" : "plain"}>{beat.outcome}</Badge>
-                  <span class="row-text">
-                    {agentOf(beat.agent)?.name ?? beat.agent}{" "}
-                    <span class="faint">
-                      {beat.wake} {shorten(beat.detail ?? "", 160)}
-                    </span>
+                  <span class="row-state">
+                    <Badge tone={BEATS[beat.outcome] ?? "plain"}>{beat.outcome}</Badge>
                   </span>
-                  <span class="faint">{beat.tokens ? `${short(beat.tokens)} tokens` : ""}</span>
+                  <div class="row-text">
+                    {agentOf(beat.agent)?.name ?? beat.agent}
+                    <p class="faint">
+                      {[WAKES[beat.wake] ?? beat.wake, shorten(beat.detail ?? "", 160), beat.tokens && `${short(beat.tokens)} tokens`]
+                        .filter(Boolean)
+                        .join(" · ")}
+                    </p>
+                  </div>
                   <Time when={beat.at} />
                 </li>
               ))}

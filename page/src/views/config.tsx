@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
 import { go, route } from "../core/router";
+import { withCode } from "../core/text";
 import type { ConfigValue, KeyFacts } from "../generated/wire";
 import { Badge, Tabs } from "../parts/bits";
 import { Button } from "../parts/button";
@@ -117,7 +118,7 @@ function Keys({ path, changes, set }: KeysProps) {
   const { keys, documentation } = facts.data;
   return (
     <>
-      {documentation && <p class="faint">{documentation}</p>}
+      {documentation && <p class="faint">{withCode(documentation)}</p>}
       {keys.length ? (
         keys.map((key) => <Key key={key} path={key.includes(".") ? key : `${path}.${key}`} changes={changes} set={set} />)
       ) : (
@@ -152,9 +153,11 @@ function KeyForm({ facts, changes, set }: { facts: KeyFacts } & Omit<KeysProps, 
   return (
     <div class={`config-key ${isChanged ? "is-changed" : ""}`}>
       <Control name={name} facts={facts} value={value} set={(fresh) => set(facts.key, fresh)} />
-      <p class="faint">{facts.documentation}</p>
+      <p class="faint">{withCode(facts.documentation)}</p>
       <p class="row wrap faint">
-        <Badge tone={facts.origin === "default" ? "plain" : "accent"}>{facts.origin || "unknown"}</Badge>
+        <span title={facts.origin}>
+          <Badge tone={facts.origin === "default" ? "plain" : "accent"}>{facts.origin.split("/").at(-1) || "unknown"}</Badge>
+        </span>
         <span>
           {facts.type} · default {show(facts.default)}
         </span>

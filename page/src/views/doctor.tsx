@@ -1,6 +1,7 @@
 // The state of the installation: what is wrong, why it matters, and what to do.
 import { attempting, call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
+import { withCode } from "../core/text";
 import { duration } from "../core/time";
 import type { Status } from "../generated/wire";
 import { Badge, type Tone } from "../parts/bits";
@@ -43,13 +44,15 @@ export default function DoctorView() {
               <ul class="rows" aria-label="Findings">
                 {findings.map((finding, place) => (
                   <li key={place}>
-                    <Badge tone={TONES[finding.severity] ?? "plain"}>{finding.severity}</Badge>
+                    <span class="row-state">
+                      <Badge tone={TONES[finding.severity] ?? "plain"}>{finding.severity}</Badge>
+                    </span>
                     <div class="row-text">
                       <p>
-                        <b>{finding.area}</b>: {finding.what}
+                        <b>{finding.area}</b>: {withCode(finding.what)}
                       </p>
                       <p class="faint">
-                        {finding.why} {finding.todo}
+                        {withCode(finding.why)} {withCode(finding.todo)}
                       </p>
                     </div>
                   </li>
@@ -57,7 +60,9 @@ export default function DoctorView() {
               </ul>
             </>
           ) : (
-            <EmptyState icon="stethoscope" title="Everything is well" />
+            <EmptyState icon="stethoscope" title="Everything is well">
+              Files, settings, models, memory and the sandbox were checked.
+            </EmptyState>
           )
         }
       </Loaded>
@@ -70,7 +75,7 @@ function Figures({ status }: { status: Status }) {
     ["Version", status.version],
     ["Up", duration(status.uptimeSeconds)],
     ["Memory", `${status.memoryMb.toFixed(0)} MB`],
-    ["Turns", `${status.turnsRunning} running, ${status.turnsWaiting} waiting`],
+    ["Turns", status.turnsWaiting ? `${status.turnsRunning} + ${status.turnsWaiting} waiting` : String(status.turnsRunning)],
     ["Clients", String(status.connections)],
   ] as const;
   return (

@@ -95,7 +95,7 @@ function Hit({ hit, query, agent }: { hit: MemoryHit; query: string; agent: stri
         </p>
         <p class="snippet">{marked(excerpt(hit.snippet, query, 300), query)}</p>
       </div>
-      <Meter label="Score" value={hit.score} max={1} />
+      <Meter label="Score" value={hit.score} max={1} isLimit={false} />
     </li>
   );
 }

@@ -5,6 +5,8 @@ import type { IconName } from "../generated/icons";
 export interface ViewEntry {
   id: string;
   title: string;
+  /** A shorter title for the rail. */
+  brief?: string;
   icon: IconName;
   group: "work" | "assistant" | "system" | "hidden";
   /** A method without which an older gateway cannot show the view. */
@@ -20,12 +22,12 @@ export const VIEWS: readonly ViewEntry[] = [
   { id: "agents", title: "Agents", icon: "bot", group: "assistant", load: () => import("./agents") },
   { id: "memory", title: "Memory", icon: "brain", group: "assistant", load: () => import("./memory") },
   { id: "skills", title: "Skills", icon: "book-open", group: "assistant", load: () => import("./skills") },
-  { id: "prompt", title: "Prompt inspector", icon: "layers", group: "assistant", load: () => import("./prompt") },
+  { id: "prompt", title: "Prompt inspector", brief: "Prompt", icon: "layers", group: "assistant", load: () => import("./prompt") },
   { id: "files", title: "Files", icon: "folder", group: "assistant", load: () => import("./files") },
   { id: "usage", title: "Usage", icon: "chart-column", group: "assistant", load: () => import("./usage") },
-  { id: "config", title: "Configuration", icon: "settings", group: "system", load: () => import("./config") },
+  { id: "config", title: "Configuration", brief: "Settings", icon: "settings", group: "system", load: () => import("./config") },
   { id: "channels", title: "Channels", icon: "smartphone", group: "system", load: () => import("./channels") },
-  { id: "plugins", title: "Plugins and MCP", icon: "puzzle", group: "system", load: () => import("./plugins") },
+  { id: "plugins", title: "Plugins and MCP", brief: "Plugins, MCP", icon: "puzzle", group: "system", load: () => import("./plugins") },
   { id: "security", title: "Security", icon: "shield", group: "system", load: () => import("./security") },
   { id: "logs", title: "Logs", icon: "scroll-text", group: "system", load: () => import("./logs") },
   { id: "doctor", title: "Doctor", icon: "stethoscope", group: "system", load: () => import("./doctor") },

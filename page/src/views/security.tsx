@@ -3,14 +3,14 @@ import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
 import { openPanel } from "../core/panel";
-import { reveal, shorten } from "../core/text";
-import type { MatrixRow } from "../generated/wire";
+import { reveal, shorten, withCode } from "../core/text";
+import { defaultAgent } from "../core/stores";
 import { AgentChoice } from "../parts/agent_choice";
 import { Badge, Tabs, Time, type Tone } from "../parts/bits";
 import { Button } from "../parts/button";
 import { SearchField } from "../parts/field";
+import { CapabilityMatrix } from "../parts/matrix";
 import { EmptyState, ErrorCard } from "../parts/states";
-import { type Column, Table } from "../parts/table";
 import { Loaded, View } from "../parts/view";
 
 const TABS = [
@@ -43,7 +43,11 @@ function Findings() {
   return (
     <Loaded from={report}>
       {({ findings }) => {
-        if (!findings.length) return <EmptyState icon="shield-check" title="No risks were found" />;
+        if (!findings.length) return (
+            <EmptyState icon="shield-check" title="No risks were found">
+              Settings, permissions of files and tokens were checked.
+            </EmptyState>
+          );
         const rank = (severity: string) => ORDER.indexOf(severity);
         const ordered = [...findings].sort((a, b) => rank(a.severity) - rank(b.severity));
         return (
@@ -58,11 +62,13 @@ function Findings() {
             <ul class="rows" aria-label="Findings">
               {ordered.map((finding, place) => (
                 <li key={`${finding.id} ${finding.where} ${place}`}>
-                  <Badge tone={TONES[finding.severity] ?? "plain"}>{finding.severity}</Badge>
+                  <span class="row-state">
+                    <Badge tone={TONES[finding.severity] ?? "plain"}>{finding.severity}</Badge>
+                  </span>
                   <div class="row-text">
-                    <p>{reveal(finding.what)}</p>
+                    <p>{withCode(finding.what)}</p>
                     <p class="faint">
-                      {finding.remedy} <code>{finding.where}</code>
+                      {withCode(finding.remedy)} <code>{finding.where}</code>
                     </p>
                   </div>
                 </li>
@@ -75,35 +81,15 @@ function Findings() {
   );
 }
 
-const DECISIONS: Record<string, Tone> = { allow: "ok", ask: "warn", deny: "danger" };
-
 function Matrix() {
   const [agent, setAgent] = useState<string | null>(null);
-  const matrix = useMethod("security.matrix", may("admin") ? { agent } : null, ["config.changed"]);
-  const columns: Column<MatrixRow>[] = [
-    { title: "Who", cell: ({ principal }) => principal, by: ({ principal }) => principal },
-    { title: "Agent", cell: ({ agent: of }) => of, by: ({ agent: of }) => of },
-    { title: "May", cell: ({ capability }) => capability, by: ({ capability }) => capability },
-    {
-      title: "Decision",
-      cell: ({ decision }) => <Badge tone={DECISIONS[decision] ?? "plain"}>{decision}</Badge>,
-      by: ({ decision }) => decision,
-    },
-    { title: "Because", cell: ({ by }) => <span class="faint">{by}</span> },
-  ];
+  const matrix = useMethod("security.matrix", may("admin") ? { agent: agent ?? defaultAgent.value } : null, ["config.changed"]);
   return (
     <>
-      <AgentChoice value={agent} onChange={setAgent} />
-      <Loaded from={matrix}>
-        {({ rows }) => (
-          <Table
-            label="Who may do what"
-            columns={columns}
-            rows={rows}
-            keyOf={(row) => `${row.principal} ${row.agent} ${row.capability}`}
-          />
-        )}
-      </Loaded>
+      <div class="row">
+        <AgentChoice value={agent} onChange={setAgent} />
+      </div>
+      <Loaded from={matrix}>{({ rows }) => <CapabilityMatrix label="Who may do what" rows={rows} />}</Loaded>
     </>
   );
 }
@@ -145,7 +131,7 @@ function AuditLog() {
                             {each.kind.replaceAll("_", " ")}
                           </button>
                           <p class="faint">
-                            {shorten(each.who ?? each.actor ?? "", 80)} {shorten(JSON.stringify(each.details ?? ""), 140)}
+                            {shorten(each.who ?? each.actor ?? "", 80)} · {summarise(each.details)}
                           </p>
                         </div>
                         <Time when={each.at ?? each.time} />
@@ -161,6 +147,13 @@ function AuditLog() {
       </Loaded>
     </>
   );
+}
+
+/** The values of an entry that people recognise. */
+function summarise(details: unknown): string {
+  const values = details && typeof details === "object" ? Object.entries(details) : [];
+  const told = values.filter(([name, value]) => typeof value !== "object" && !/^(id|hash|binding|digest)$/.test(name));
+  return shorten(told.map(([, value]) => String(value)).join(" · "), 160);
 }
 
 function showEntry(entry: AuditEntry): void {

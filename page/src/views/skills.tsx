@@ -1,6 +1,7 @@
 // The skills of an agent, and why one is not used.
 import { useState } from "preact/hooks";
 import { useMethod } from "../core/resource";
+import { withCode } from "../core/text";
 import { AgentChoice } from "../parts/agent_choice";
 import { Badge, Tabs } from "../parts/bits";
 import { SearchField } from "../parts/field";
@@ -52,7 +53,7 @@ export default function SkillsView() {
                     <Badge tone={skill.eligible ? "ok" : "warn"}>{skill.eligible ? "ready" : "not used"}</Badge>
                   </p>
                   <p class="clipped">{skill.description}</p>
-                  {skill.reasons.length > 0 && <p class="problem">{skill.reasons.join(" · ")}</p>}
+                  {skill.reasons.length > 0 && <p class="skill-reason">{withCode(skill.reasons.join(" · "))}</p>}
                   <p class="faint" title={skill.location}>
                     {skill.tier}
                   </p>

@@ -196,8 +196,12 @@ function Row({ row }: { row: SessionRow }): ComponentChildren {
         </button>{" "}
         {row.running && <Badge tone="accent">answering</Badge>} {isPinned(row.key) && <Badge>pinned</Badge>}
         <p class="faint">
-          {agentOf(row.agent)?.name ?? row.agent} · {plural(row.messages, "message")} · {short(row.contextTokens)} tokens
-          {row.compactions > 0 && ` · summarised ${row.compactions} times`}
+          {agentOf(row.agent)?.name ?? row.agent} · {plural(row.messages, "message")}
+          <span class="wide-only">
+            {" "}
+            · {short(row.contextTokens)} tokens
+            {row.compactions > 0 && ` · summarised ${row.compactions} times`}
+          </span>
         </p>
       </div>
       <Time when={row.updatedAt} />

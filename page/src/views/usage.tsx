@@ -44,7 +44,7 @@ export default function UsageView() {
       about="What the models read and wrote, and what it cost."
       actions={
         <>
-          <AgentChoice value={agent} onChange={setAgent} />
+          <AgentChoice all value={agent} onChange={setAgent} />
           <Select label="Time" hideLabel value={days} options={DAYS} onChange={setDays} />
         </>
       }

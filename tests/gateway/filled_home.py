@@ -1,0 +1,255 @@
+"""A home in which somebody has worked for weeks: what the pictures of the page show, and what its tests look at."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from retinue.automation.heartbeat import WakeLog, WakeReason, WakeRecord
+from retinue.automation.job_fields import draft_job, read_job_fields
+from retinue.automation.jobs import JobStore
+from retinue.core.clock import random_id, random_uuid
+from retinue.core.envelope import Source
+from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Usage, UserMessage
+from retinue.runtime.agents.workspace import open_sessions, seed_agent
+from retinue.runtime.home import Home, load_home
+from retinue.sessions.entries import Body, EntryId, MessageAdded, SettingChanged
+from retinue.sessions.usage import UsageRecord, append_usage
+from retinue.skills.learning.proposals import ProposalStore, SkillProposal, read_base
+from retinue.storage.database import DATABASE_NAME, Database
+from retinue.testing.clock import FrozenClock
+from tests.gateway.conftest import Hall
+
+FENNEL, SCOUT = AgentId("main"), AgentId("scout")
+
+CONFIG: dict[str, Any] = {
+    "agents": {
+        "defaults": {
+            "model": "test/test-model",
+            "sandbox": {"mode": "auto"},
+            "budget": {"perDay": {"usd": 4.0}, "background": {"usd": 1.5}},
+        },
+        "list": [{"id": "main", "default": True}, {"id": "scout", "model": "test/other"}],
+    },
+    "channels": {
+        "telegram": {"enabled": False, "botToken": "40711:not-a-real-token"},
+        "discord": {"enabled": False, "token": "not-a-real-token-either"},
+    },
+    "mcp": {
+        "servers": {
+            "library": {"url": "https://library.example/mcp", "enabled": False},
+            "files": {"command": "mcp-server-files", "args": ["/srv/shared"], "enabled": False},
+        }
+    },
+    "hooks": {
+        "enabled": True,
+        "token": "a-long-token-of-webhooks-0123456789",
+        "presets": ["gmail"],
+        "mappings": [{"match": {"path": "build"}, "name": "build", "messageTemplate": "Build {{payload.id}}."}],
+    },
+}
+
+FILES = {
+    "IDENTITY.md": "- **Name:** Fennel\n- **Emoji:** ☘\n- **Creature:** a gardener\n- **Vibe:** calm and exact\n",
+    "SOUL.md": "# Soul\n\nBe brief. Say what you do not know. Ask before anything that leaves this house.\n",
+    "USER.md": "# User\n\nMira, Lisbon time. Prefers trains to planes, and tables to long text.\n",
+    "MEMORY.md": "# Memory\n\n- The projector belongs to Ada.\n- The long cable is in the blue box.\n",
+    "memory/2026-11-12.md": "# Thursday\n\nAda talks about seeds on Friday. She needs the projector.\n",
+    "memory/trip.md": "# Trip to Lisbon\n\n- Train until Hendaye, then the night train\n- Hotel near the river\n",
+    "plan.md": "# Plan\n\n- [x] Choose the dates\n- [ ] Book the train\n- [ ] Ask Ada about the projector\n",
+    "skills/garden/SKILL.md": "---\nname: garden\ndescription: Plan beds and sowing dates by the weather.\n---\n"
+    "# Garden\n\nRead `beds.md` first.\n",
+    "skills/invoices/SKILL.md": "---\nname: invoices\ndescription: Write and number invoices as PDF files.\nmetadata:\n"
+    "  openclaw:\n    requires:\n      bins: [pandoc-of-invoices]\n---\n# Invoices\n\nNumber them by year.\n",
+    "skills/reading-list/SKILL.md": "---\nname: reading-list\ndescription: Keep a list of articles and sum up one each "
+    "evening.\n---\n# Reading list\n\n1. Read `list.md`.\n2. Sum up the oldest article.\n",
+}
+
+REVIEW = """Nearly. Two tests fail in `tests/test_rates.py`, both because the new fares have **no currency**:
+
+```diff
+-    total = sum(fare.amount for fare in fares)
++    total = sum(fare.amount for fare in fares if fare.currency == wanted)
+```
+
+| test | why it fails |
+|---|---|
+| `test_sum` | adds euros and francs |
+| `test_empty` | expects `0.00`, gets `0` |
+
+1. Give `Fare` a currency
+2. Sum up by currency
+3. Run the tests again
+
+Shall I make the change? It touches *one* file.
+"""
+
+TITLES = (
+    ("Trip to Lisbon", "When does the night train leave?", "At 18:35 from Hendaye, every day but Saturday."),
+    ("Tax papers 2026", "Which receipts are missing?", "Three: **March rent**, the dentist, and the train in May."),
+    ("Ada's talk on seeds", "What does she need?", "A projector, a clicker, and twenty chairs."),
+    ("Recipe for quince jam", "How much sugar?", "700 g for each kilogram of fruit."),
+    ("Broken boiler", "Draft a mail to the landlord.", "Dear Mr Costa, the boiler has been cold since Tuesday."),
+    ("Names for the boat", None, "*Marram*, *Tern* and *Slack Water*."),
+)
+JOBS = (
+    {"name": "Morning digest", "message": "Sum up the news and my calendar.", "cron": "30 7 * * 1-5"},
+    {"name": "Water the plants", "message": "Remind me of the plants.", "every": "48h"},
+    {"name": "Backup check", "message": "Look whether tonight's backup is complete.", "cron": "0 6 * * *"},
+)
+
+
+def fill(hall: Hall) -> None:
+    """Write files, threads, runs, usage and proposals into a home that no gateway uses yet."""
+    hall.config = CONFIG
+    hall.write_config()
+    seed_agent(open_home(hall, datetime.now(UTC)), FENNEL)  # a folder that Retinue created is trusted
+    for name, text in FILES.items():
+        path = hall.home.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    now = datetime.now(UTC)
+    write_threads(hall, now)
+    home = open_home(hall, now)
+    write_usage_of_weeks(home, now)
+    write_background(home, now)
+    write_proposals(home, now)
+
+
+def open_home(hall: Hall, at: datetime) -> Home:
+    """The home at a time in the past, so that what is written gets that time."""
+    return load_home(hall.home, environment=hall.environment, clock=FrozenClock(at))
+
+
+def write_threads(hall: Hall, now: datetime) -> None:
+    """Conversations of the last weeks, of people, a job, a chat service and a sub-agent."""
+    threads: list[tuple[str, timedelta, list[Body]]] = []
+    for number, (title, asked, answer) in enumerate(TITLES):
+        bodies = exchange(asked or "Some ideas, please.", answer)
+        threads.append((f"agent:main:chat-{number:03}", timedelta(hours=2 + 19 * number), [*bodies, name(title)]))
+    threads.append(("agent:main:chat-branch", timedelta(minutes=40), [*review(), name("Is the branch ready?")]))
+    threads.append(
+        ("agent:main:telegram:direct:40711", timedelta(hours=5), exchange("Are you there?", "Yes. What is it?"))
+    )
+    threads.append(("agent:scout:main", timedelta(hours=30), exchange("What is new in seed banks?", "Two papers.")))
+    for day in range(3):
+        told = exchange("Sum up the news and my calendar.", "Two meetings, light rain, one new paper on seed banks.")
+        threads.append((f"agent:main:cron:morning:run:{day:032}", timedelta(days=day, hours=6), told))
+    threads.append(
+        (f"agent:main:subagent:{'7' * 32}", timedelta(minutes=50), exchange("Compare three night trains.", "Done."))
+    )
+    for key, ago, bodies in threads:
+        parsed = SessionKey.parse(key)
+        assert open_sessions(open_home(hall, now - ago), parsed.agent).begin(parsed, bodies)
+
+
+def name(title: str) -> Body:
+    return SettingChanged("label", title)
+
+
+def exchange(asked: str, answer: str) -> list[Body]:
+    usage = Usage(input=1_800, output=140, cache_read=9_400, cost=0.011)
+    return [
+        MessageAdded(UserMessage((Text(asked),))),
+        MessageAdded(AssistantMessage((Text(answer),), model="test/test-model", usage=usage)),
+    ]
+
+
+def review() -> list[Body]:
+    """A longer exchange with tool calls, one of which failed."""
+    run = RunId(random_id())
+    steps = (
+        ("read", {"path": "src/fares/rates.py"}, "class Fare:\n    amount: Decimal\n", False),
+        ("read", {"path": "tests/test_rates.py"}, "def test_sum() -> None: ...\n", False),
+        ("exec", {"command": "git log --oneline -3"}, "7f3a1c2 fares: add francs\n91bb0e4 rates: sum up\n", False),
+        ("exec", {"command": "pytest -q tests"}, "2 failed, 31 passed in 2.10s\n", True),
+    )
+    bodies: list[Body] = [MessageAdded(UserMessage((Text("Is the branch ready to be merged?"),)), run)]
+    for number, (tool, arguments, result, failed) in enumerate(steps):
+        call = ToolCall(f"call_{number}", tool, arguments)
+        bodies.append(MessageAdded(AssistantMessage((call,), model="test/test-model"), run))
+        bodies.append(MessageAdded(ToolResult(call.id, tool, (Text(result),), is_error=failed), run))
+    usage = Usage(input=3_100, output=420, cache_read=38_000, cost=0.034)
+    bodies.append(MessageAdded(AssistantMessage((Text(REVIEW),), model="test/test-model", usage=usage), run))
+    return bodies
+
+
+def write_usage_of_weeks(home: Home, now: datetime) -> None:
+    """Usage of seven weeks, with quiet weekends."""
+    for agent, share in ((FENNEL, 1.0), (SCOUT, 0.35)):
+        records = []
+        for day in range(49):
+            at = now - timedelta(days=day, minutes=20)
+            busy = share * (0.25 if at.weekday() > 4 else 1.0) * (0.6 + (day * 7 % 10) / 12)
+            for source, weight in ((Source.CHAT, 1.0), (Source.CRON, 0.2), (Source.HEARTBEAT, 0.1)):
+                size = busy * weight
+                usage = Usage(
+                    input=int(22_000 * size),
+                    output=int(6_500 * size),
+                    cache_read=int(160_000 * size),
+                    cache_write=int(9_000 * size),
+                    cost=1.1 * size,
+                )
+                model = "test/test-model" if agent == FENNEL or day % 3 else "test/other"
+                records.append(
+                    UsageRecord(
+                        at=at,
+                        session_id=SessionId(f"week-{day}-{source.value}"),
+                        entry=EntryId(random_id()),
+                        session=f"agent:{agent}:main",
+                        model=model,
+                        source=source,
+                        run=None,
+                        usage=usage,
+                    )
+                )
+        append_usage(home.paths.sessions(agent) / "usage", records)
+
+
+def write_background(home: Home, now: datetime) -> None:
+    """Jobs with runs, and a day of heartbeats."""
+    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+        jobs = JobStore(database, home.clock, random_uuid)
+        for place, fields in enumerate(JOBS):
+            job = jobs.add(draft_job(read_job_fields(fields), FENNEL, now, "UTC"))
+            for day in range(5, 0, -1):
+                clock = FrozenClock(now - timedelta(days=day, hours=place))
+                store = JobStore(database, clock, random_uuid)
+                run = store.begin(job, RunId(random_id()), "manual")
+                assert run is not None
+                failed = place == 2 and day == 2
+                store.end(run, "failed" if failed else "ok", "The disk is full." if failed else "Sent to the chat.")
+        log = WakeLog(database, home.clock)
+        for hour in range(12, 0, -1):
+            outcome = "skipped" if hour > 9 else "delivered" if hour == 4 else "quiet"
+            detail = "outside of the active hours" if hour > 9 else "Ada asked for the clicker." if hour == 4 else ""
+            at = now - timedelta(hours=hour)
+            log.record(WakeRecord(FENNEL, at, WakeReason.INTERVAL, outcome, detail, tokens=0 if hour > 9 else 2_400))
+
+
+def write_proposals(home: Home, now: datetime) -> None:
+    """A new skill and a change of one, which wait for a decision."""
+    store = ProposalStore(home.paths.path)
+    garden = home.paths.workspace / "skills" / "garden"
+    changed = FILES["skills/garden/SKILL.md"] + "\nNever sow before the last frost; ask for the place first.\n"
+    fresh = "---\nname: trains\ndescription: Compare night trains and their fares.\n---\n# Trains\n\nCompare three.\n"
+    for identity, skill, text, base in (
+        ("0a1b2c3d", "garden", changed, read_base(garden)[1]),
+        ("4e5f6a7b", "trains", fresh, ""),
+    ):
+        store.add(
+            SkillProposal(
+                id=identity,
+                agent="main",
+                name=skill,
+                reason="It was asked for three times in this week.",
+                files={"SKILL.md": text},
+                created_at=now.isoformat(),
+                session="agent:main:main",
+                run="run",
+                label="owner",
+                base=base,
+            )
+        )
