@@ -83,13 +83,21 @@ class ObjectStore:
                 finally:
                     os.close(descriptor)
                 digest, size = counted.hasher.hexdigest(), counted.size
-                is_new = not self.has(digest, size)
-                if is_new:
-                    make_private_dir(self.path_of(digest).parent)
-                    temporary.rename(self.path_of(digest))
-                return digest, size, is_new
-            finally:
+                if self.has(digest, size):
+                    temporary.unlink()
+                    return digest, size, False
+                self._adopt(temporary, self.path_of(digest))
+                return digest, size, True
+            except BaseException:
                 temporary.unlink(missing_ok=True)
+                raise
+
+    def _adopt(self, temporary: Path, path: Path) -> None:
+        try:
+            temporary.rename(path)
+        except FileNotFoundError:  # the first object with this prefix
+            make_private_dir(path.parent)
+            temporary.rename(path)
 
     def read(self, digest: str) -> Iterator[bytes]:
         """Yield the content of an object; raise `BackupFailed` at the end if it is not what its name says."""

@@ -7,7 +7,8 @@ import re
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +41,9 @@ _NOT_BACKED_UP = tuple(
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _DATABASE_ENDINGS = ("wal", "shm", "journal")
 _ATTEMPTS = 5
+_THREADS = 2
+"""Hashing and writing let other threads run, so that a second one nearly halves the time."""
+_FILES_AT_ONCE = 256
 _APPEND_ONLY = ".jsonl"
 
 
@@ -84,7 +88,7 @@ def create_backup(home: Path, repository: Repository, now: datetime, scope: Agen
         raise BackupFailed(f"The backups in {repository.path} are encrypted. Set {PASSPHRASE_VARIABLE}.")
     run = _BackupRun(home, repository, scope)
     manifest = run.collect(now)
-    return CreatedBackup(repository.commit(manifest), manifest, run.new_objects, run.new_bytes)
+    return CreatedBackup(repository.commit(manifest), manifest, len(run.new_sizes), sum(run.new_sizes))
 
 
 class _BackupRun:
@@ -94,18 +98,25 @@ class _BackupRun:
         self._repository = repository
         self._known = _read_latest(repository, home)
         self._left_out: list[LeftOut] = []
-        self.new_objects = 0
-        self.new_bytes = 0
+        self.new_sizes: list[int] = []
+        """The sizes of the objects that this backup added."""
 
     def collect(self, now: datetime) -> BackupManifest:
         paths = sorted(self._walk(self._home, ""), key=lambda path: (_order_of(path), path))
-        entries = [entry for path in paths if (entry := self._take(path)) is not None]
+        entries = list(self._take_all(paths))
         if self._scope is not None:
             digest, size, _ = self._repository.objects.add(iter((self._scope.state,)))
             entries.append(BackupEntry(AGENT_STATE, "file", 0o600, size, sha256=digest))
         entries.sort(key=lambda entry: entry.path)
         agent = self._scope.agent if self._scope else ""
         return BackupManifest(now, str(self._home), tuple(entries), tuple(self._left_out), agent)
+
+    def _take_all(self, paths: Sequence[str]) -> Iterator[BackupEntry]:
+        in_order = sum(1 for path in paths if _order_of(path) < _LAST)
+        yield from filter(None, map(self._take, paths[:in_order]))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for start in range(in_order, len(paths), _FILES_AT_ONCE):
+                yield from filter(None, pool.map(self._take, paths[start : start + _FILES_AT_ONCE]))
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
         with explained(folder.name, folder.parent), os.scandir(folder) as found:
@@ -145,19 +156,20 @@ class _BackupRun:
         return None
 
     def _take_file(self, path: str, full: Path) -> BackupEntry:
+        files = (full, full.with_name(f"{full.name}-wal"))
         for attempt in range(_ATTEMPTS):
-            before = _stamp(full)
+            before = _stamp(files)
             known = self._known.get(path)
             if known and known.stamp == before and self._repository.objects.has(known.sha256, known.size):
                 return known
             found = full.stat()
             digest, size, is_new = self._repository.objects.add(_content(full, found.st_size))
-            self.new_objects += is_new
-            self.new_bytes += size if is_new else 0
-            may_differ = path.endswith(_APPEND_ONLY) or _is_database(full)
-            if may_differ or _stamp(full) == before:
+            if is_new:
+                self.new_sizes.append(size)
+            is_same = _stamp(files) == before
+            if is_same or path.endswith(_APPEND_ONLY) or _is_database(full):
                 # A stamp that may belong to later content must not let the next backup skip the file.
-                stamp = before if _stamp(full) == before else ()
+                stamp = before if is_same else ()
                 return BackupEntry(
                     path, "file", stat.S_IMODE(found.st_mode), size, found.st_mtime_ns, digest, stamp=stamp
                 )
@@ -167,9 +179,12 @@ class _BackupRun:
         raise AssertionError
 
 
+_LAST = 2
+
+
 def _order_of(path: str) -> int:
     """Databases first, then the head of the audit log, which must not be newer than the log."""
-    return 0 if path.endswith(".sqlite") else 1 if path.endswith(".head") else 2
+    return 0 if path.endswith(".sqlite") else 1 if path.endswith(".head") else _LAST
 
 
 def _read_latest(repository: Repository, home: Path) -> Mapping[str, BackupEntry]:
@@ -181,18 +196,18 @@ def _read_latest(repository: Repository, home: Path) -> Mapping[str, BackupEntry
     return {entry.path: entry for entry in manifest.files} if manifest and manifest.home == str(home) else {}
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return numbers that change with the content, for a database also those of its log."""
-    numbers: list[int] = []
-    for each in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            found = each.stat()
-        except FileNotFoundError:
-            if each == path:
-                raise
-            break
-        numbers += [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
-    return tuple(numbers)
+def _stamp(files: tuple[Path, Path]) -> tuple[int, ...]:
+    """Return numbers that change with the content of a file or of its log, which only a database has."""
+    path, database_log = files
+    numbers = _numbers(path.stat())
+    try:
+        return numbers + _numbers(database_log.stat())
+    except FileNotFoundError:
+        return numbers
+
+
+def _numbers(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def _is_part_of_database(path: Path) -> bool:
@@ -206,15 +221,15 @@ def _is_database(path: Path) -> bool:
 
 
 def _content(path: Path, length: int) -> Iterator[bytes]:
-    if _is_database(path):
-        copied = _copy_database(path)
-        if copied is not None:
+    with path.open("rb", buffering=0) as file:
+        chunk = file.read(min(length, CHUNK_BYTES))
+        if chunk.startswith(_SQLITE_MAGIC) and (copied := _copy_database(path)) is not None:
             yield from copied
             return
-    with path.open("rb") as file:
-        while length > 0 and (chunk := file.read(min(length, CHUNK_BYTES))):
-            length -= len(chunk)
+        while chunk:
             yield chunk
+            length -= len(chunk)
+            chunk = file.read(min(length, CHUNK_BYTES))
 
 
 def _copy_database(path: Path) -> Iterator[bytes] | None:
