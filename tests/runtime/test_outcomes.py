@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -44,10 +45,13 @@ class Echo(ModelServer):
                 await anyio.sleep(0.01)
 
 
-async def say_during_a_turn(path: Path, mode: str, first: Inbound, *later: Inbound) -> tuple[list[Outbound], Echo]:
+async def say_during_a_turn(
+    path: Path, mode: str, first: Inbound, *later: Inbound, **config: Any
+) -> tuple[list[Outbound], Echo]:
     """Send messages while the first one is being answered; return the outcome of each."""
     async with Echo() as server:
-        stage = Stage(HomePaths(path / "home"), server, config={"messages": {"queue": {"mode": mode, "debounceMs": 0}}})
+        queue = {"messages": {"queue": {"mode": mode, "debounceMs": 0}}}
+        stage = Stage(HomePaths(path / "home"), server, config={**queue, **config})
         async with stage.open() as runtime, runtime.dispatcher.serving(_publish_nothing, None):
             runs = [(await runtime.dispatcher.submit(first)).run]
             await server.wait_for_requests(1)

@@ -314,7 +314,7 @@ def to_json(outbound: Outbound) -> dict[str, Any]:
         "status": str(outbound.status),
     }
     if outbound.error:
-        data["error"] = {"kind": "TurnFailed", "message": outbound.error}
+        data["error"] = {"kind": "MessageRefused" if outbound.refused else "TurnFailed", "message": outbound.error}
     if outbound.media:
         data["media"] = list(outbound.media)
     return data

@@ -192,6 +192,8 @@ class Outbound(Struct, frozen=True, rename="camel"):
     """Calls of client tools; the agent continues after the client has sent their results."""
     interrupted: bool = False
     """Whether it failed because the process ended during the turn."""
+    refused: bool = False
+    """Whether a hook refused the message; the error is its reason, for whoever wrote the message."""
     answered_with: RunId | None = None
     """The run whose turn answered this message together with others; None if the message had its own turn."""
     preceding: tuple[str, ...] = ()

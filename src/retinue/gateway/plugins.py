@@ -103,4 +103,4 @@ async def _run_service(runtime: Runtime, service: Extension) -> None:
 
 def _make_context(runtime: Runtime, plugin: str) -> PluginContext:
     config = runtime.home.plugin_config(plugin, runtime.shared.secrets)
-    return PluginContext(plugin, config, runtime.home.paths.path / "plugin-data" / plugin, runtime)
+    return PluginContext(plugin, config, runtime.home.paths.plugin_data(plugin), runtime)

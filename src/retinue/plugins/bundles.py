@@ -36,6 +36,7 @@ HOOK_EVENTS = (
 """The events of Claude Code for which hook programs are run."""
 _ROOT = re.compile(r"\$\{(?:CLAUDE_PLUGIN_ROOT|CODEX_PLUGIN_ROOT|CURSOR_PLUGIN_ROOT|PLUGIN_ROOT)\}")
 _DATA = re.compile(r"\$\{(?:CLAUDE_PLUGIN_DATA|PLUGIN_DATA)\}")
+_DATA_VARIABLE = "${PLUGIN_DATA}"
 _OTHER = re.compile(r"[^a-z0-9._-]+")
 _MAX_SECONDS = 600.0
 
@@ -69,9 +70,8 @@ def read_bundle(folder: Path, name: str = "") -> PluginManifest | None:
         raise PluginError(f"the bundle in {folder} has no name; add `name` to its manifest")
     skills = tuple(_folders(folder, declared.get("skills"), "skills"))
     commands = tuple(_folders(folder, declared.get("commands"), "commands"))
-    values = _Values(folder.resolve())
-    servers, refused = _read_servers(folder, declared, values)
-    programs, unknown = _read_programs(folder, declared, values)
+    servers, refused = _read_servers(folder, declared)
+    programs, unknown = _read_programs(folder, declared)
     notes = (*refused, *unknown)
     if not (skills or commands or servers or programs):
         raise PluginError(f"the {kind} bundle in {folder} has no skills, commands, MCP servers or hooks")
@@ -86,23 +86,27 @@ def read_bundle(folder: Path, name: str = "") -> PluginManifest | None:
     )
 
 
-class _Values:
-    """Replaces the variables of bundles in texts."""
+def plugin_variables(root: Path, data: Path) -> dict[str, str]:
+    """Return the variables of the programs of a bundle; `data` is the folder that stays when the bundle is updated."""
+    names = {"ROOT": str(root), "DATA": str(data)}
+    return {f"{prefix}PLUGIN_{name}": path for prefix in ("", "CLAUDE_") for name, path in names.items()}
 
-    def __init__(self, root: Path) -> None:
-        self._root = str(root)
-        self._data = str(root / ".data")
 
-    def fill(self, value: Any) -> Any:
-        match value:
-            case str():
-                return _DATA.sub(lambda _: self._data, _ROOT.sub(lambda _: self._root, value))
-            case dict():
-                return {name: self.fill(below) for name, below in value.items()}
-            case list():
-                return [self.fill(below) for below in value]
-            case _:
-                return value
+def fill_data(server: Mapping[str, Any], data: Path) -> dict[str, Any]:
+    """Return the settings of a server of a bundle with the folder of the bundle's data, which it may change."""
+    return {name: _replace(value, _DATA, str(data)) for name, value in server.items()}
+
+
+def _replace(value: Any, variable: re.Pattern[str], text: str) -> Any:
+    match value:
+        case str():
+            return variable.sub(lambda _: text, value)
+        case dict():
+            return {name: _replace(below, variable, text) for name, below in value.items()}
+        case list():
+            return [_replace(below, variable, text) for below in value]
+        case _:
+            return value
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -131,9 +135,7 @@ def _folders(folder: Path, declared: Any, usual: str) -> Iterator[Path]:
     return (path for path in found if path.is_dir())
 
 
-def _read_servers(
-    folder: Path, declared: Mapping[str, Any], values: _Values
-) -> tuple[dict[str, Mapping[str, Any]], tuple[str, ...]]:
+def _read_servers(folder: Path, declared: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], tuple[str, ...]]:
     from retinue.toolkit.mcp.import_servers import read_servers, translate_servers
 
     given = declared.get("mcpServers", declared.get("mcp_servers"))
@@ -147,16 +149,22 @@ def _read_servers(
             return {}, ()
     except UsageError as error:
         raise PluginError(str(error)) from None
-    servers = {name: values.fill({"cwd": str(folder), **server}) for name, server in found.servers.items()}
-    for server in servers.values():
-        if "url" in server:
-            del server["cwd"]
+    root = folder.resolve()
+    servers = {
+        name: _replace(server if "url" in server else _with_folders(server, root), _ROOT, str(root))
+        for name, server in found.servers.items()
+    }
     return servers, tuple(f"the MCP server {name}: {problem}" for name, problem in found.refused.items())
 
 
-def _read_programs(
-    folder: Path, declared: Mapping[str, Any], values: _Values
-) -> tuple[tuple[BundleProgram, ...], tuple[str, ...]]:
+def _with_folders(server: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Return the settings of a program of a bundle, which reads the bundle and keeps files in its data folder."""
+    variables = plugin_variables(root, Path(_DATA_VARIABLE))
+    folders = {"cwd": str(root), "readPaths": [str(root)], "writePaths": [_DATA_VARIABLE]}
+    return {**folders, **server, "env": {**variables, **server.get("env", {})}}
+
+
+def _read_programs(folder: Path, declared: Mapping[str, Any]) -> tuple[tuple[BundleProgram, ...], tuple[str, ...]]:
     given = declared.get("hooks")
     if isinstance(given, dict):
         events = given.get("hooks", given)
@@ -173,11 +181,11 @@ def _read_programs(
         if event not in HOOK_EVENTS:
             notes.append(f"the hook event {event} does not exist here")
             continue
-        programs += _programs_of(event, groups, folder, values)
+        programs += _programs_of(event, groups, folder)
     return tuple(programs), tuple(notes)
 
 
-def _programs_of(event: str, groups: Any, folder: Path, values: _Values) -> Iterator[BundleProgram]:
+def _programs_of(event: str, groups: Any, folder: Path) -> Iterator[BundleProgram]:
     for group in groups if isinstance(groups, list) else []:
         if not isinstance(group, dict):
             continue
@@ -191,4 +199,5 @@ def _programs_of(event: str, groups: Any, folder: Path, values: _Values) -> Iter
             if isinstance(each, dict) and each.get("type", "command") == "command" and each.get("command"):
                 limit = each.get("timeout")
                 seconds = min(float(limit), _MAX_SECONDS) if isinstance(limit, int | float) and limit > 0 else 60.0
-                yield BundleProgram(event, values.fill(str(each["command"])), folder, matcher, seconds)
+                command = _replace(str(each["command"]), _ROOT, str(folder.resolve()))
+                yield BundleProgram(event, command, folder, matcher, seconds)

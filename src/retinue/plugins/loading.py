@@ -26,6 +26,7 @@ from retinue.plugins.manifest import PluginError, PluginManifest, unmet_requirem
 from retinue.plugins.registry import PluginFacts, PluginRegistrar, PluginRegistry, PluginState
 from retinue.security.secrets import resolve_references
 from retinue.structs.declare import set_attributes
+from retinue.structs.schema_validator import find_schema_faults
 
 log = logging.getLogger(__name__)
 
@@ -108,25 +109,9 @@ def config_faults(manifest: PluginManifest, config: Mapping[str, Any]) -> tuple[
     try:
         if manifest.config_schema is None:
             return ()
-        return schema_faults(manifest.config_schema, resolve_references(dict(config), lambda _: "(a secret)"))
+        return find_schema_faults(manifest.config_schema, resolve_references(dict(config), lambda _: "(a secret)"))
     except ValueError as error:
         raise PluginError(f"its config.schema is not a valid JSON Schema: {error}") from None
-
-
-def schema_faults(schema: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[tuple[tuple[str | int, ...], str], ...]:
-    """Return what a JSON Schema does not allow in a value; raise `ValueError` if the schema is not valid."""
-    from jsonschema_rs import RegexOptions, validator_for
-
-    try:
-        # The engine without look-around has no patterns that take exponential time.
-        validator = validator_for(dict(schema), retriever=_refuse_reference, pattern_options=RegexOptions())
-    except ValueError as error:
-        raise ValueError(str(error).splitlines()[0]) from None
-    return tuple((tuple(fault.instance_path), fault.message) for fault in validator.iter_errors(dict(value)))
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError("references to other documents are not supported")
 
 
 def _load(

@@ -22,6 +22,7 @@ from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
+from retinue.plugins.bundles import fill_data
 from retinue.plugins.discovery import PluginPlaces
 from retinue.plugins.loading import effective_config, load_registry
 from retinue.plugins.manifest import PluginManifest
@@ -174,7 +175,7 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
     completed = _complete(inherited, loaded.config.env)
     registry = load_registry(loaded.config.plugins, _plugin_places(paths, loaded.config, inherited), completed)
     if registry.servers:
-        loaded = replace(loaded, config=_with_servers(loaded.config, registry))
+        loaded = replace(loaded, config=_with_servers(loaded.config, registry, paths))
     return Home(
         paths,
         loaded,
@@ -186,13 +187,14 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
     )
 
 
-def _with_servers(config: Config, registry: PluginRegistry) -> Config:
+def _with_servers(config: Config, registry: PluginRegistry, paths: HomePaths) -> Config:
     """Return the configuration with the MCP servers of bundles, unless it has one of the same name."""
     found = dict(config.mcp.servers)
     for server in registry.servers.values():
         if server.name not in found:
             try:
-                found[server.name] = decode(McpServerSettings, server.settings)
+                settings = fill_data(server.settings, paths.plugin_data(server.plugin))
+                found[server.name] = decode(McpServerSettings, settings)
             except DecodeError as error:
                 log.warning("the MCP server '%s' of '%s' cannot be used: %s", server.name, server.plugin, error)
     return replace(config, mcp=replace(config.mcp, servers=found))

@@ -291,6 +291,8 @@ def _mounts(confinement: Confinement) -> Iterator[str]:
         places[path] = ("--ro-bind-try", str(path), str(path))
     for path in confinement.hidden:
         places[path] = ("--tmpfs", str(path))
+    for path in confinement.write_paths:
+        places[path] = ("--bind", str(path), str(path))
     bind = "--bind" if confinement.writable else "--ro-bind"
     places[confinement.visible] = (bind, str(confinement.visible), str(confinement.visible))
     for path in sorted(places, key=lambda path: len(path.parts)):

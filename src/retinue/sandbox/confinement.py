@@ -86,12 +86,13 @@ class SandboxDecision(Struct, frozen=True):
 class SandboxFolders(Struct, frozen=True):
     """The folders that a sandbox is made from, with links resolved.
 
-    `shown` are the folders that file tools may read besides the workspace.
+    `shown` are the folders that file tools may read besides the workspace; programs may change `write_paths`.
     """
 
     home: Path
     workspace: Path
     shown: tuple[Path, ...] = ()
+    write_paths: tuple[Path, ...] = ()
 
 
 class VisiblePart(Struct, frozen=True):
@@ -122,6 +123,8 @@ class Confinement(Struct, frozen=True):
     hosts: tuple[str, ...]
     limits: ResourceLimits
     part: VisiblePart | None = None
+    write_paths: tuple[Path, ...] = ()
+    """Folders besides the working folder that programs may change."""
 
     @property
     def visible(self) -> Path:
@@ -222,17 +225,23 @@ def make_confinement(settings: SandboxSettings, session: SessionKey, grounds: Sa
     access = Access(settings.access)
     folder = own / "work" if access is Access.NONE else grounds.workspace
     further = tuple(Path(path).expanduser() for path in settings.read_only_paths)
-    shown = tuple(dict.fromkeys(path for path in (*grounds.shown, *further) if not path.is_relative_to(folder)))
+    changed = (folder, *grounds.write_paths)
+    shown = tuple(
+        dict.fromkeys(
+            path for path in (*grounds.shown, *further) if not any(path.is_relative_to(each) for each in changed)
+        )
+    )
     return Confinement(
         name=name,
         access=access,
         folder=folder,
         own=own,
         shown=shown,
-        hidden=_find_hidden((folder, *shown), own, grounds.home),
+        hidden=_find_hidden((folder, *shown, *grounds.write_paths), own, grounds.home),
         network=Network(settings.network),
         hosts=tuple(settings.allow_hosts),
         limits=measure_limits(settings.limits),
+        write_paths=grounds.write_paths,
     )
 
 
@@ -244,7 +253,7 @@ def _find_hidden(visible: Sequence[Path], own: Path, home: Path) -> tuple[Path, 
         if private is not None and folder != own / "work":
             raise SandboxUnavailable(
                 f"The sandbox would show {folder}, where Retinue keeps its state. "
-                "Move the workspace to another folder, or remove the folder from sandbox.readOnlyPaths."
+                "Move the workspace to another folder, or remove the folder from the paths of the sandbox or server."
             )
         if home.is_relative_to(folder):
             hidden.append(home)

@@ -122,6 +122,8 @@ def describe_container(settings: DockerSettings, confinement: Confinement) -> It
     yield from ("--mount", f"type=bind,source={confinement.folder},target={settings.workdir}{mode}")
     for path in confinement.shown:
         yield from ("--mount", f"type=bind,source={path},target={path},readonly")
+    for path in confinement.write_paths:
+        yield from ("--mount", f"type=bind,source={path},target={path}")
     for bind in settings.binds:
         yield from ("--volume", bind)
     if settings.read_only_root:

@@ -107,7 +107,7 @@ def _rules(confinement: Confinement) -> list[tuple[str, bool]]:
     """Return the accessible paths, and whether each is writable."""
     readable = ["/usr", *SYSTEM_FOLDERS, *(f"/etc/{name}" for name in _ETC), *(f"/proc/{n}" for n in _KERNEL_FILES)]
     readable += [os.fspath(path) for path in confinement.shown]
-    own = (confinement.temporary, confinement.user_home)
+    own = (confinement.temporary, confinement.user_home, *confinement.write_paths)
     return [
         *((path, False) for path in readable),
         *((path, True) for path in _DEVICES),

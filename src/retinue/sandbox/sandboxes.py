@@ -238,14 +238,22 @@ class Sandboxes(Struct, frozen=True):
                 raise
             return None
 
-    def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = (), *, apart: bool = False) -> Confinement:
+    def confinement_of(
+        self,
+        session: SessionKey,
+        shown: tuple[Path, ...] = (),
+        *,
+        write_paths: tuple[Path, ...] = (),
+        apart: bool = False,
+    ) -> Confinement:
         """Return the sandbox that a session would use.
 
         With `apart` its home folder and temporary files are the session's alone, whatever the scope, unless the sandbox
         has a copy of the workspace, which the tools for files share.
         """
         workspace = self.workspace_of(session.agent)
-        grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
+        seen, changed = (tuple(path.resolve() for path in paths) for paths in (shown, write_paths))
+        grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), seen, changed)
         settings = self.settings_of(session.agent)
         if apart and Access(settings.access) is not Access.NONE:
             settings = replace(settings, scope="session")

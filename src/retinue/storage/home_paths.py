@@ -41,6 +41,10 @@ class HomePaths(Struct, frozen=True):
     def plugins(self) -> Path:
         return self.path / "plugins"
 
+    def plugin_data(self, plugin: str) -> Path:
+        """Return the folder for the data of a plugin, which stays when the plugin is updated or removed."""
+        return self.path / "plugin-data" / plugin
+
     def checkpoints(self, agent: AgentId) -> Path:
         return self.path / "checkpoints" / agent
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from retinue.core.errors import UsageError
+from retinue.structs.schema_validator import make_validator
 from retinue.toolkit.mcp.catalog import (
     MAX_NAME,
     CatalogStore,
@@ -19,7 +20,6 @@ from retinue.toolkit.mcp.catalog import (
     digest_settings,
     find_fault,
     is_selected,
-    make_validator,
     name_tool,
 )
 from retinue.toolkit.mcp.import_servers import locate_source, read_servers

@@ -25,10 +25,12 @@ from retinue.dispatch.hook_points import (
     SESSION_END,
     SESSION_START,
     TURN_END,
+    MessageArrived,
     SessionChange,
     TurnEnded,
 )
 from retinue.hooks import HookBus, Subscriber, Vetoed
+from retinue.plugins.bundles import plugin_variables
 from retinue.plugins.manifest import BundleProgram
 from retinue.plugins.registry import PluginProgram
 from retinue.runtime.agents.workspace import locate_workspace
@@ -98,7 +100,10 @@ class BundleHooks(Struct, frozen=True, eq=False):
         await self._run("PostToolUse", event.session, event.session_id, data, event.call.name)
 
     async def _received(self, event: Inbound) -> None:
-        await self._run("UserPromptSubmit", event.session, "", {"prompt": event.text})
+        session_id = event.session_id if isinstance(event, MessageArrived) else ""
+        reason = await self._run("UserPromptSubmit", event.session, session_id, {"prompt": event.text})
+        if reason is not None:
+            raise Vetoed(f"The bundle '{self.plugin}' refused the message: {reason}")
 
     async def _started(self, event: SessionChange) -> None:
         await self._run("SessionStart", event.session, event.session_id, {"source": "startup"})
@@ -131,8 +136,10 @@ class BundleHooks(Struct, frozen=True, eq=False):
         return None
 
     async def _ask(self, program: BundleProgram, data: Mapping[str, Any], workspace: str) -> str | None:
-        variables = {"CLAUDE_PLUGIN_ROOT": str(program.folder), "PLUGIN_ROOT": str(program.folder)}
-        environment = {**base_environment(self.home.environment), **variables, "CLAUDE_PROJECT_DIR": workspace}
+        data_folder = self.home.paths.plugin_data(self.plugin)
+        data_folder.mkdir(0o700, parents=True, exist_ok=True)
+        variables = {**plugin_variables(program.folder, data_folder), "CLAUDE_PROJECT_DIR": workspace}
+        environment = {**base_environment(self.home.environment), **variables}
         name = f"The hook program {program.event} of '{self.plugin}'"
         command = ("/bin/sh", "-c", program.command)
         try:

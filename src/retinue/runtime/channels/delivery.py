@@ -172,7 +172,7 @@ def _format_text(inbound: Inbound, outbound: Outbound) -> str:
     if outbound.status is not TurnStatus.FAILED:
         return outbound.text
     private = inbound.owner and inbound.origin is not None and not inbound.origin.kind.is_shared
-    reason = outbound.error if private and outbound.error else FAILED
+    reason = outbound.error if (private or outbound.refused) and outbound.error else FAILED
     return "\n\n".join(filter(None, (outbound.text, reason)))
 
 

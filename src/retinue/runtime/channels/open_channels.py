@@ -15,13 +15,13 @@ from retinue.core.errors import ConfigError
 from retinue.core.extension import ChannelExtension, Lazy
 from retinue.dispatch.commands.table import COMMANDS
 from retinue.plugins.containment import call_contained
-from retinue.plugins.loading import schema_faults
 from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.chats import AccountSettings, find_account, max_media_bytes
 from retinue.security.secrets import Secret, resolve_references
 from retinue.settings import Settings
 from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
+from retinue.structs.schema_validator import find_schema_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,7 @@ def find_settings_faults(extension: ChannelExtension, found: AccountSettings) ->
     if extension.settings is None:
         return ()
     shown = {name: resolve_references(value, lambda _: "(secret)") for name, value in keys.items()}
-    return schema_faults(extension.settings, shown)
+    return find_schema_faults(extension.settings, shown)
 
 
 def own_keys(found: AccountSettings) -> Mapping[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retinue.core.envelope import AnswerFormat
 from retinue.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from jsonschema_rs import Validator
+from retinue.structs.schema_validator import find_schema_faults, make_validator
 
 MAX_SHOWN_FAULTS = 3
 _FENCE = re.compile(r"\s*```(?:json)?[ \t]*\n(?P<inside>.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
@@ -27,7 +25,10 @@ def describe_format(wanted: AnswerFormat) -> str:
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise `UsageError` if a schema cannot be used."""
-    _make_validator(schema)
+    try:
+        make_validator(schema)
+    except ValueError as error:
+        raise UsageError(f"The JSON Schema cannot be used: {error}") from None
 
 
 def extract_json(text: str) -> str:
@@ -47,21 +48,7 @@ def find_fault(wanted: AnswerFormat | None, text: str) -> str | None:
     if wanted.schema is None:
         return None if isinstance(value, dict) else "It is not a JSON object."
     faults = []
-    for fault in _make_validator(wanted.schema).iter_errors(value):
-        place = "/".join(map(str, fault.instance_path))
-        faults.append(f"{f'at {place}: ' if place else ''}{fault.message}")
+    for path, message in find_schema_faults(wanted.schema, value):
+        place = "/".join(map(str, path))
+        faults.append(f"{f'at {place}: ' if place else ''}{message}")
     return f"{'; '.join(faults[:MAX_SHOWN_FAULTS])}." if faults else None
-
-
-def _make_validator(schema: Mapping[str, Any]) -> Validator:
-    from jsonschema_rs import RegexOptions, validator_for
-
-    try:
-        # The engine without look-around has no patterns that take exponential time.
-        return validator_for(dict(schema), retriever=_refuse_reference, pattern_options=RegexOptions())
-    except ValueError as error:
-        raise UsageError(f"The JSON Schema cannot be used: {str(error).splitlines()[0]}") from None
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError("references to other documents are not supported")

@@ -24,6 +24,7 @@ from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Message, Usage, UserMessage
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.debounce import DebounceRules
+from retinue.dispatch.hook_points import MESSAGE_RECEIVED
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.lanes import LaneKind
 from retinue.dispatch.queue import (
@@ -70,10 +71,11 @@ class JoiningMessages(Struct, frozen=True):
     def joining(self) -> Sequence[Waiting]:
         """Return the messages that may join the running turn: up to a command, or one with other rights.
 
-        Results of the turn's own sub-agents join it in every queue mode.
+        Results of the turn's own sub-agents join it in every queue mode. If hooks read messages before they are
+        answered, every other message waits for a turn of its own, so that they can change or refuse it.
         """
         waiting = self.parts.services.inbox.waiting(self.key)
-        if self.rules().mode is not QueueMode.STEER:
+        if self.rules().mode is not QueueMode.STEER or self.parts.shared.bus.has_subscribers(MESSAGE_RECEIVED):
             waiting = tuple(filter(is_result, waiting))
         admit = self.rights.admit
         return tuple(takewhile(lambda w: parse_command(w.inbound.text) is None and admit(w.inbound), waiting))

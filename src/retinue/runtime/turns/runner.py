@@ -33,6 +33,7 @@ from retinue.dispatch.hook_points import (
 )
 from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.reply import VisibleEvents, parse_reply
+from retinue.hooks import Vetoed
 from retinue.runtime.agents.agent import Agent
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.turns.answer_format import find_fault
@@ -134,7 +135,10 @@ class SessionRunner:
             spent = self.refuse_spending(inbound.source)
             if spent is not None:
                 return self._unanswered(inbound, run, spent, transcript)
-            inbound = await self._announce_message(inbound)
+            try:
+                inbound = await self._announce_message(inbound)
+            except Vetoed as veto:
+                return replace(self._unanswered(inbound, run, str(veto), transcript), refused=True)
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
             recalled = await self._recall(inbound)

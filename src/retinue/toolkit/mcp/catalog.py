@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
@@ -17,10 +17,8 @@ from msgspec.structs import replace
 from retinue.core.codec import dump_json, load_json, to_plain
 from retinue.core.errors import StorageError
 from retinue.storage.files.descriptors import make_private_dir, write_atomic
+from retinue.structs.schema_validator import make_validator
 from retinue.toolkit.mcp.settings import McpServerSettings
-
-if TYPE_CHECKING:
-    from jsonschema_rs import Validator
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +27,6 @@ MAX_TOOLS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_CHARS = 16_384
 MAX_INSTRUCTIONS_CHARS = 8_000
-MAX_PATTERN_STEPS = 100_000
 
 
 class OfferedTool(Struct, frozen=True):
@@ -112,23 +109,8 @@ def find_fault(name: str, schema: object) -> str | None:
     except RecursionError:
         return "its schema is nested too deeply"
     except ValueError as error:
-        return f"its schema is not valid: {str(error).splitlines()[0]}"
+        return f"its schema is not valid: {error}"
     return None
-
-
-def make_validator(schema: Mapping[str, Any]) -> Validator:
-    """Return what checks arguments; raise `ValueError` if the schema cannot be used.
-
-    The schema is from outside: it refers to no other documents, and its patterns give up after so many steps.
-    """
-    from jsonschema_rs import FancyRegexOptions, validator_for
-
-    patterns = FancyRegexOptions(backtrack_limit=MAX_PATTERN_STEPS)
-    return validator_for(dict(schema), retriever=_refuse_reference, pattern_options=patterns)
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError("references to other documents are not supported")
 
 
 class CatalogStore:

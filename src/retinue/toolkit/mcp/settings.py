@@ -116,6 +116,8 @@ class McpServerSettings(Settings):
     read_paths: list[str] = key([])
     """Folders outside the workspace that a sandboxed program may read, besides the folder that it is installed in and
     the absolute paths in `args`."""
+    write_paths: list[str] = key([])
+    """Folders outside the workspace that a sandboxed program may change. They are created if they are missing."""
 
     @property
     def transport_name(self) -> str:

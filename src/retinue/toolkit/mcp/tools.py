@@ -18,7 +18,8 @@ from retinue.core.labels import Label
 from retinue.core.messages import Image, Text
 from retinue.core.model import ToolSpec
 from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
-from retinue.toolkit.mcp.catalog import OfferedTool, is_read_only, is_selected, make_validator, name_tool
+from retinue.structs.schema_validator import make_validator
+from retinue.toolkit.mcp.catalog import OfferedTool, is_read_only, is_selected, name_tool
 from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, compact_schema

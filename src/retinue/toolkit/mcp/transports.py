@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.confinement import Network, SandboxUnavailable
+from retinue.sandbox.confinement import Confinement, Network, SandboxUnavailable
 from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.security.checked_transport import CheckedTransport
 from retinue.security.network import OPERATOR
@@ -62,6 +62,8 @@ async def open_program(
     """Start the program of a server and exchange messages with it."""
     program = find_program(server, settings, parts.environment)
     session = SessionKey.parse(f"agent:{agent}:mcp-{server.lower()}")
+    for path in settings.write_paths:
+        Path(path).expanduser().mkdir(0o700, parents=True, exist_ok=True)
     enclosure = _enclose(server, settings, program, session, parts.sandboxes)
     workspace = enclosure.confinement.folder if enclosure else None
     if workspace is None and parts.sandboxes is not None:
@@ -132,14 +134,28 @@ def _enclose(
     projects = [folder for path in named if (folder := _project(path)) is not None]
     shown = (*_installation(program), *named, *projects, *(Path(path).expanduser() for path in settings.read_paths))
     try:
-        confinement = sandboxes.confinement_of(session, tuple(path for path in shown if path.exists()), apart=True)
+        seen = tuple(path for path in shown if path.exists())
+        changed = tuple(Path(path).expanduser() for path in settings.write_paths)
+        confinement = sandboxes.confinement_of(session, seen, write_paths=changed, apart=True)
         if settings.network is not None:
             confinement = replace(confinement, network=Network(settings.network))
-        return sandboxes.with_backend(confinement, session)
+        return sandboxes.with_backend(confinement, session, _starting_place(settings, confinement))
     except SandboxUnavailable as error:
         if sandboxes.decide(session).required:
             raise ToolFailed(f"The MCP server {server} is not started without a sandbox. {error}") from error
         return None
+
+
+def _starting_place(settings: McpServerSettings, confinement: Confinement) -> str:
+    """Return the folder that a program starts in: the configured one if the sandbox shows it, else the usual one."""
+    chosen = starting_folder(settings)
+    if not chosen:
+        return "."
+    folder = Path(chosen).expanduser().resolve()
+    if folder.is_relative_to(confinement.folder):
+        return str(folder.relative_to(confinement.folder))
+    seen = (*confinement.shown, *confinement.write_paths)
+    return str(folder) if any(folder.is_relative_to(path) for path in seen) else "."
 
 
 def _installation(program: Path) -> tuple[Path, ...]:
