@@ -121,7 +121,7 @@ async def test_an_approval_belongs_to_its_message_and_its_approver(service: str,
             "This button does not belong to this request.",
         )
         await world.press(first, allow)
-        await world.fake.until(lambda: len(world.fake.sent) >= 2)
+        await world.fake.until(lambda: len(world.fake.sent) >= 2 and len(world.told()) >= 2)
         second = world.fake.sent[1]
         await world.press(second, allow)  # the value of another message's button
         await world.fake.until(lambda: len(world.told()) >= 3)
