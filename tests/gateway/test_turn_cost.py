@@ -20,8 +20,10 @@ MAX_CALLS = 2_390
 """About a tenth more than a warm turn makes. What depends only on the session is computed once, not in every turn."""
 
 PACKAGE = str(Path(retinue.__file__).parent)
-OTHERS = (f"{PACKAGE}/testing/", f"{PACKAGE}/client/")
-"""The model server and the client of the test, which run in the same thread as the gateway."""
+OTHERS = tuple(
+    f"{PACKAGE}/{name}" for name in ("testing/", "client/", "gateway/reload.py", "automation/clock_jumps.py")
+)
+"""What runs in the same thread as the turn: the model server and client of the test, and the gateway's timers."""
 
 
 class CallCounter:
