@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +12,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
 from retinue.core.envelope import Inbound, Source
-from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
 from retinue.dispatch.reply import ParsedReply, VisibleStream, show_message
 from retinue.gateway.errors import RequestRefused
@@ -32,11 +30,9 @@ from retinue.sessions.entries import (
 )
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.codec import format_time
-from retinue.sessions.jsonl.lines import open_regular
+from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.search import search_transcripts
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
-from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import read_tail, read_whole
 from retinue.sessions.tree import fork_entries
 from retinue.wire import sessions as wire
 from retinue.wire.frames import Done, SessionsChanged
@@ -108,7 +104,6 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     session = parts.store.peek(key)
     found = HistoryPage([], [], 0)
     if session is not None:
-        path = parts.store.path_of(session.id)
         options = HistoryOptions(
             params.limit,
             parts.shared.tools.redact,
@@ -118,7 +113,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
             skip=params.skip,
             messages=session.messages,
         )
-        found = await anyio.to_thread.run_sync(read_messages, path, options)
+        found = await anyio.to_thread.run_sync(read_messages, parts.store, session.id, options)
     return wire.History(
         session_key=key.text,
         session_id=session.id if session else None,
@@ -207,12 +202,11 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     stores = [call.runtime.agent(agent).store for agent in agents]
-    rows = [(session, store.path_of(session.id)) for store in stores for session in store.list()]
-    rows.sort(key=lambda row: _cursor_of(row[0]), reverse=True)
-    keyed = [(session.key.text, path) for session, path in rows]
-    found, complete = await anyio.to_thread.run_sync(search_transcripts, keyed, params.query, params.limit)
+    rows = [(store, session) for store in stores for session in store.list()]
+    rows.sort(key=lambda row: _cursor_of(row[1]), reverse=True)
+    found, complete = await anyio.to_thread.run_sync(search_transcripts, rows, params.query, params.limit)
     hide = call.runtime.shared.tools.hide
-    hits = [wire.FoundMessage(key, each.entry, each.role, each.at, hide(each.snippet)) for key, each in found]
+    hits = [wire.FoundMessage(of.key.text, each.entry, each.role, each.at, hide(each.snippet)) for of, each in found]
     return wire.FoundMessages(hits, complete)
 
 
@@ -220,7 +214,7 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
 async def fork(call: Call, params: OfSession) -> wire.ForkedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
-    _, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    _, tree = await anyio.to_thread.run_sync(store.read, session.id)
     fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
     name = f"Copy of {session.label}" if session.label else "Copy of a conversation"
     store.begin(fresh, (*fork_entries(tree), SettingChanged(LABEL, name[:200])))
@@ -232,7 +226,7 @@ async def fork(call: Call, params: OfSession) -> wire.ForkedSession:
 async def export(call: Call, params: wire.ExportSession) -> wire.ExportedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
-    header, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    header, tree = await anyio.to_thread.run_sync(store.read, session.id)
     write = export_json if params.form == "json" else export_markdown
     text = write(header, tree.path, redact=call.runtime.agent(key.agent).shared.tools.redact)
     return wire.ExportedSession(session_key=key.text, text=text)
@@ -249,7 +243,7 @@ async def archive(call: Call, params: OfSession) -> Done:
     return Done()
 
 
-def _stored(call: Call, key: SessionKey) -> tuple[SessionStore, Session]:
+def _stored(call: Call, key: SessionKey) -> tuple[StoredSessions, Session]:
     store = call.runtime.agent(key.agent).store
     session = store.peek(key)
     if session is None:
@@ -283,9 +277,9 @@ class HistoryPage(Struct, frozen=True):
     total: int
 
 
-def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
+def read_messages(store: StoredSessions, session: SessionId, options: HistoryOptions) -> HistoryPage:
     """Read the newest messages of a transcript."""
-    entries, unread = _read_entries(path, options)
+    entries, unread = _read_entries(store, session, options)
     messages: list[TranscriptEntry] = []
     notes: dict[str, list[dict[str, str]]] = {}
     first: list[dict[str, str]] = []
@@ -312,17 +306,19 @@ def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
     )
 
 
-def _read_entries(path: Path, options: HistoryOptions) -> tuple[Sequence[TranscriptEntry], bool]:
+def _read_entries(
+    store: StoredSessions, session: SessionId, options: HistoryOptions
+) -> tuple[Sequence[TranscriptEntry], bool]:
     """Read the entries that a page needs, and whether older ones were not read.
 
     The end of a long transcript is enough for its newest messages; reading all of it takes seconds.
     """
-    with open_regular(path) as descriptor:
-        if os.fstat(descriptor).st_size > TAIL_BYTES:
-            found = read_tail(descriptor, TAIL_BYTES).tree.path
-            if sum(isinstance(entry.body, MessageAdded) for entry in found) > options.skip + options.limit:
-                return found, True
-    return read_whole(path)[1].path, False
+    tree, is_whole = store.read_end(session, TAIL_BYTES)
+    if is_whole:
+        return tree.path, False
+    if sum(isinstance(entry.body, MessageAdded) for entry in tree.path) > options.skip + options.limit:
+        return tree.path, True
+    return store.read(session)[1].path, False
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:

@@ -23,7 +23,6 @@ from retinue.core.labels import is_instruction_file, is_private_file
 from retinue.runtime.home import Home, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import read_whole
 from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.library import (
     CheckedSkill,
@@ -366,10 +365,11 @@ def open_sessions(home: Home, agent: AgentId) -> SessionStore:
 
 def sent_prompts(home: Home, key: SessionKey) -> list[PromptReport]:
     """Return the prompts that were sent in a session, oldest first; one for each change."""
-    session = open_sessions(home, key.agent).find(key)
+    store = open_sessions(home, key.agent)
+    session = store.find(key)
     if session is None:
         return []
-    _, tree = read_whole(home.paths.sessions(key.agent) / f"{session.id}.jsonl")
+    _, tree = store.read(session.id)
     return [
         from_plain(entry.body.data, PromptReport)
         for entry in tree.path

@@ -219,7 +219,7 @@ def inspect_session(
 def find_session(home: Home, session: SessionKey) -> Session | None:
     """Return the stored facts of a session; creates nothing."""
     store = open_sessions(home, session.agent)
-    return store.find(session) if store.folder.is_dir() else None
+    return store.find(session) if store.exists else None
 
 
 def depends_on_model(home: Home, session: SessionKey) -> bool:

@@ -33,8 +33,8 @@ from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_pro
 from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.session import owned_by, working_folder
-from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 
@@ -96,7 +96,7 @@ class TurnContext(Struct, frozen=True, eq=False):
     run: RunId
     inbound: Inbound
     plan: TurnPlan
-    transcript: Transcript
+    transcript: StoredTranscript
     emit: Emit
     ask: Ask | None
 
@@ -114,7 +114,7 @@ class Planner(Struct, frozen=True):
 
     async def plan(
         self,
-        transcript: Transcript | None,
+        transcript: StoredTranscript | None,
         inbound: Inbound | None = None,
         mode: PromptMode = PromptMode.FULL,
         recollections: tuple[RecalledPassage, ...] = (),
@@ -126,7 +126,7 @@ class Planner(Struct, frozen=True):
         place = self._place(inbound)
         inbound = inbound or Inbound("", self.key)
         access, workspace = self.parts.access, self.parts.workspace
-        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        session = self.parts.store.peek(self.key) if self.parts.store.exists else None
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
         chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
@@ -243,7 +243,7 @@ class Planner(Struct, frozen=True):
 
     def _first_message_of(self, child: SessionKey) -> Inbound:
         """Return a message to a new sub-agent of this session, which inherits the session's model and effort."""
-        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        session = self.parts.store.peek(self.key) if self.parts.store.exists else None
         own = self.parts.workspace.settings.subagents
         effort = own.thinking or (session.thinking if session else None)
         return Inbound(
@@ -288,11 +288,11 @@ class Planner(Struct, frozen=True):
         prompt, specs = await self.preview()
         return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
 
-    def _transcript_if_any(self) -> Transcript | None:
+    def _transcript_if_any(self) -> StoredTranscript | None:
         store = self.parts.store
-        return store.open(self.key) if store.folder.is_dir() and store.peek(self.key) else None
+        return store.open(self.key) if store.exists and store.peek(self.key) else None
 
-    def _injection(self, transcript: Transcript | None) -> Injection:
+    def _injection(self, transcript: StoredTranscript | None) -> Injection:
         mode = self.parts.workspace.settings.context_injection
         if mode != "continuation-skip" or transcript is None:
             return decide_injection(mode, ())
@@ -325,7 +325,7 @@ class PromptHistory:
     def __init__(self) -> None:
         self._sent: tuple[int, PromptReport] | None = None
 
-    def record(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+    def record(self, key: SessionKey, transcript: StoredTranscript, plan: TurnPlan) -> None:
         """Record the inputs of the prompt when it changes, and log which section invalidated the cache."""
         if self._sent is not None and self._sent[0] == _mark(plan):
             return
@@ -352,7 +352,7 @@ def _mark(plan: TurnPlan) -> int:
     return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(map(_NAME, plan.tools))))
 
 
-def _last_report(transcript: Transcript) -> PromptReport | None:
+def _last_report(transcript: StoredTranscript) -> PromptReport | None:
     noted = transcript.tree.last_noted(PROMPT_SENT)
     try:
         return from_plain(noted.data, PromptReport) if noted else None

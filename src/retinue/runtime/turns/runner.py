@@ -63,10 +63,10 @@ from retinue.runtime.turns.user_message import (
     take_results,
 )
 from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, MessageAdded, Noted
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
-from retinue.sessions.transcript import Transcript
 from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.web.outflow import restrict_answer
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
@@ -334,13 +334,13 @@ class SessionRunner:
         )
         return ContextWindow(turn, fixed, self._repairs)
 
-    def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
+    def _after(self, transcript: StoredTranscript, plan: TurnPlan, finished: TurnFinished) -> None:
         skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
         if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
             transcript.append(Noted(FULL_CONTEXT_MARKER))
         self.parts.store.settle(self.key)
 
-    def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
+    def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: StoredTranscript) -> Outbound:
         """Record a message that no model will see, and why; the conversation continues without it.
 
         The result of a sub-agent would not be sent again: the next turn reads it.
