@@ -709,6 +709,7 @@ async def test_a_response_can_be_retrieved(hall: Hall, client: AsyncOpenAI) -> N
 
 async def test_a_response_that_is_not_ready_is_in_progress(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(breaks(Fault.HANG, "I think"))
+    hall.leaves_turns_running = True
     stream = await client.responses.create(model="retinue", input="hi", stream=True)
     async for event in stream:
         if event.type == "response.created":
