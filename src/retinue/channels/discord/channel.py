@@ -245,11 +245,8 @@ class DiscordChannel:
             await self.identify()
         assert self._reader is not None
         query = {"after": max(known, key=int)} if known else {}
-        try:
-            chat = await self._chat_of(outgoing.to)
-            found = await self._api.call("GET", f"channels/{chat}/messages", limit=HISTORY, **query)
-        except DeliveryFailed as error:
-            raise DeliveryFailed(str(error), retry_after=error.retry_after, uncertain=True) from error
+        chat = await self._chat_of(outgoing.to)
+        found = await self._api.call("GET", f"channels/{chat}/messages", limit=HISTORY, **query)
         names = [file.name or "file" for file in outgoing.media if not file.url]
         for message in found or ():
             is_own = message["author"]["id"] == self._reader.bot_id

@@ -67,6 +67,7 @@ class FakeTelegram(FakeService):
         self._updates: list[dict[str, Any]] = []
         self._stored: dict[str, FormFile] = {}
         self._polls = 0
+        """How many requests for updates there were: a new one ends the one before."""
         self._disorder: tuple[random.Random, float] | None = None
 
     # What people do.
@@ -184,17 +185,16 @@ class FakeTelegram(FakeService):
     async def _do_getUpdates(self, call: ServiceCall) -> Any:  # noqa: N802
         if self.webhook.get("url"):
             raise ApiRefusal(409, "Conflict: can't use getUpdates method while webhook is active")
-        if self._polls:
-            raise ApiRefusal(409, "Conflict: terminated by other getUpdates request")
+        self._polls += 1
+        own = self._polls
+        await self.notify()  # an earlier request ends
         offset = int(call.arguments.get("offset") or 0)
         self._updates = [each for each in self._updates if each["update_id"] >= offset]
-        self._polls += 1
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(float(call.arguments.get("timeout") or 0)), self.changed:
-                    await self.changed.wait_for(lambda: bool(self._updates))
-        finally:
-            self._polls -= 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(float(call.arguments.get("timeout") or 0)), self.changed:
+                await self.changed.wait_for(lambda: bool(self._updates) or own != self._polls)
+        if own != self._polls:
+            raise ApiRefusal(409, "Conflict: terminated by other getUpdates request")
         batch = self._updates[: int(call.arguments.get("limit") or 100)]
         if self._disorder is not None and self._disorder[0].random() < self._disorder[1]:
             batch = [*batch]
