@@ -140,6 +140,8 @@ class DiscordChannel:
             if reaction is not None:
                 await inbox.react(reaction)
         elif event.name in ("GUILD_CREATE", "THREAD_CREATE", "THREAD_UPDATE", "CHANNEL_CREATE"):
+            if event.name == "GUILD_CREATE":
+                self._reader.names[str(data.get("id"))] = str(data.get("name") or "")
             for channel in (data, *(data.get("channels") or ()), *(data.get("threads") or ())):
                 if event.name != "GUILD_CREATE" or channel is not data:
                     self._reader.learn_channel(channel)

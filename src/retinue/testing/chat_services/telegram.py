@@ -104,12 +104,12 @@ class FakeTelegram(FakeService):
         await self.update("callback_query", query)
         return number
 
-    async def react(self, message_id: int, emoji: str, *, user: int = 11) -> None:
-        """React to a message in the chat with the bot."""
-        chat = {"id": user, "type": "private", "first_name": "Ada"}
+    async def react(self, message_id: int, emoji: str, *, user: int = 11, chat: dict[str, Any] | None = None) -> None:
+        """React to a message; without a chat, to one in the chat with the bot."""
         sender = {"id": user, "is_bot": False, "first_name": "Ada"}
+        where = chat or {"id": user, "type": "private", "first_name": "Ada"}
         reaction = [{"type": "emoji", "emoji": emoji}]
-        changed = {"chat": chat, "message_id": message_id, "user": sender, "date": int(time.time())}
+        changed = {"chat": where, "message_id": message_id, "user": sender, "date": int(time.time())}
         await self.update("message_reaction", {**changed, "old_reaction": [], "new_reaction": reaction})
 
     def store(self, data: bytes, name: str = "file", media_type: str = "") -> str:
