@@ -26,7 +26,7 @@ from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
-from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of
+from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of, tools_of_group
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
@@ -138,7 +138,9 @@ class Planner(Struct, frozen=True):
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
         person = owned_by(session)
-        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref, person)
+        config = self.parts.home.config
+        group = tools_of_group(config, self.key, inbound)
+        layers = session_layers(config, workspace.settings, self.key, choice.ref, person, group)
         if self.parts.shared.mcp is not None and transcript is not None:
             await self.parts.shared.mcp.list_new(self.key.agent)
         tools = self.parts.shared.tools.for_session(layers, info)
