@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from retinue.wire.frames import PairingRequested
     from retinue.wire.protocol import Scope
 
-PAIR_FRAGMENT = "pair"
-"""The name of the code in the link of a QR code; browsers do not send this part of an address."""
 SCOPES = ("read", "write", "approve", "pair", "admin")
 
 _SCOPES = click.option(
@@ -98,14 +96,14 @@ def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
     """Print a pairing code that lets one device get its own token, and a QR code for a phone. Valid for ten minutes."""
     from datetime import datetime, timedelta
 
-    from retinue.gateway.auth.tokens import CODE_MINUTES
+    from retinue.gateway.auth.tokens import CODE_MINUTES, pairing_link
 
     refuse_agents()
     home = invocation.load_home()
     here, elsewhere = _addresses(home)
     code = make_pairing_code(invocation.home, scopes)
     expires = datetime.now().astimezone() + timedelta(minutes=CODE_MINUTES)
-    link = f"{elsewhere}#{PAIR_FRAGMENT}={code}" if elsewhere else None
+    link = pairing_link(elsewhere, code) if elsewhere else None
     data = {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES, "expiresAt": expires.isoformat()}
     data |= {"address": elsewhere or here, "link": link}
 

@@ -11,18 +11,20 @@ import anyio
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
-from retinue.core.envelope import Inbound, Source
+from retinue.core.envelope import Attachment, Inbound, Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
-from retinue.dispatch.reply import ParsedReply, VisibleStream, show_message
+from retinue.dispatch.reply import ParsedReply, VisibleStream, parse_reply, show_message
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
+from retinue.runtime.channels.delivery import attach_media, find_media_root
 from retinue.runtime.commands.session_api import SessionApi, describe_commands
 from retinue.sessions.entries import (
     DECIDED,
     TURN_ENDED,
     UNANSWERED,
+    Body,
     MessageAdded,
     Noted,
     SettingChanged,
@@ -32,7 +34,15 @@ from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.codec import format_time
 from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.search import search_transcripts
-from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
+from retinue.sessions.session import (
+    FORKED_FROM,
+    LABEL,
+    REASONING,
+    SPAWNED_BY,
+    VERBOSE,
+    Session,
+    recorded_person,
+)
 from retinue.sessions.tree import fork_entries
 from retinue.wire import sessions as wire
 from retinue.wire.frames import Done, SessionsChanged
@@ -43,6 +53,8 @@ registry = MethodRegistry()
 
 TAIL_BYTES = 1_000_000
 """How much of a long transcript is read for its newest messages."""
+MAX_SENT_BYTES = 5_000_000
+"""The largest file of an answer that clients get; a frame holds it in base64."""
 FORK_PREFIX = "chat-"
 """The page names sessions that it starts like this, too."""
 _VERDICTS = {"allow-once": "Allowed once", "allow-always": "Always allowed"}
@@ -67,6 +79,8 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
         started_at=session.started_at,
         updated_at=session.updated_at,
         running=call.gateway.runtime.dispatcher.is_active(session.key),
+        spawned_by=session.setting(SPAWNED_BY),
+        forked_from=session.setting(FORKED_FROM),
     )
 
 
@@ -211,15 +225,40 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
 
 
 @registry.implements(wire.FORK)
-async def fork(call: Call, params: OfSession) -> wire.ForkedSession:
+async def fork(call: Call, params: wire.ForkSession) -> wire.ForkedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
     _, tree = await anyio.to_thread.run_sync(store.read, session.id)
     fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
-    name = f"Copy of {session.label}" if session.label else "Copy of a conversation"
-    store.begin(fresh, (*fork_entries(tree), SettingChanged(LABEL, name[:200])))
+    bodies: list[Body] = [*fork_entries(tree, params.before), SettingChanged(FORKED_FROM, key.text)]
+    # A branch that begins with another first message gets its name from that message, like every conversation.
+    if params.before is None or len(bodies) > 1:
+        name = f"{'Copy' if params.before is None else 'Branch'} of {session.label or 'a conversation'}"
+        bodies.append(SettingChanged(LABEL, name[:200]))
+    store.begin(fresh, bodies)
     _publish(call, fresh, "forked")
     return wire.ForkedSession(session_key=fresh.text)
+
+
+@registry.implements(wire.FILE)
+async def read_sent_file(call: Call, params: wire.ReadSentFile) -> wire.SentFile:
+    key = _session(call, params)
+    store, session = _stored(call, key)
+    agent = call.runtime.agent(key.agent)
+
+    def read() -> tuple[list[Attachment], list[str]]:
+        _, tree = store.read(session.id)
+        answers = (entry.body.message for entry in tree.path if isinstance(entry.body, MessageAdded))
+        texts = [answer.text for answer in answers if isinstance(answer, AssistantMessage) and "MEDIA" in answer.text]
+        if not any(params.path in parse_reply(text).media for text in texts):
+            raise RequestRefused(ErrorCode.NOT_FOUND, "No answer of this session sends that file.")
+        return attach_media(find_media_root(agent, recorded_person(session)), [params.path], MAX_SENT_BYTES)
+
+    attached, lost = await anyio.to_thread.run_sync(read)
+    file = next((each for each in attached if not each.url), None)
+    if file is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND, lost[0].strip("()") if lost else "It is an address, not a file.")
+    return wire.SentFile(file.name, file.media_type, file.data)
 
 
 @registry.implements(wire.EXPORT)

@@ -34,6 +34,8 @@ from retinue.sessions.session import person_of
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from retinue.core.people import Person
+    from retinue.runtime.agents.agent import Agent
     from retinue.runtime.home import Home
     from retinue.runtime.turns.sessions import Sessions
     from retinue.storage.files import Root
@@ -72,7 +74,9 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text, attachments = _format_text(inbound, outbound), list[Attachment]()
     if able.media:
         limit = max_media_bytes(found.channel, config.agents.defaults)
-        attachments, lost = attach_media(_media_root(sessions, inbound, outbound), outbound.media, limit)
+        agent = sessions.agent(outbound.session.agent)
+        person = person_of(agent.store.peek(outbound.session), inbound)
+        attachments, lost = attach_media(find_media_root(agent, person), outbound.media, limit)
         text = "\n".join(filter(None, (text, *lost)))
     prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
     reply_to = _reply_target(found, origin, outbound)
@@ -97,10 +101,8 @@ def _reply_target(account: AccountSettings, origin: Origin, outbound: Outbound) 
     return outbound.reply_to or (origin.message_id if outbound.to_current or mode in ("first", "all") else None)
 
 
-def _media_root(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> Root:
+def find_media_root(agent: Agent, person: Person | None) -> Root:
     """Return the folder whose files an answer may contain: of the person for whom it is, or the whole workspace."""
-    agent = sessions.agent(outbound.session.agent)
-    person = person_of(agent.store.peek(outbound.session), inbound)
     root = agent.workspace.root
     if person is None:
         return root
