@@ -7,6 +7,8 @@ import itertools
 import shutil
 import tempfile
 import warnings
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -58,3 +60,23 @@ def create_database(*, empty: bool = False) -> str:
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
     return _database_url(url, name)
+
+
+_APPLICATION_ROLE = "retinue_application"
+
+
+def create_team_database(*teams: str) -> str:
+    """Create a database with some teams; return the URL for a role that owns nothing and cannot bypass policies."""
+    url = create_database()
+    with psycopg.connect(url, autocommit=True) as admin:
+        with suppress(psycopg.errors.DuplicateObject):  # roles belong to the server, not to a database
+            admin.execute(f"CREATE ROLE {_APPLICATION_ROLE} LOGIN".encode())
+        admin.execute(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {_APPLICATION_ROLE}".encode()
+        )
+        now = datetime.now(UTC)
+        admin.execute("INSERT INTO organisation VALUES ('acme', 'Acme', %s)", (now,))
+        for team in teams:
+            admin.execute("INSERT INTO team VALUES (%s, 'acme', %s, %s)", (team, team.title(), now))
+    head, _, rest = url.partition("://")
+    return f"{head}://{_APPLICATION_ROLE}:@{rest.partition('@')[2]}"

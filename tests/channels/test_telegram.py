@@ -165,6 +165,43 @@ async def test_a_group_is_answered_when_mentioned_and_in_its_topic(tmp_path: Pat
         assert len(hall.model.model_requests) == 2
 
 
+async def test_an_answer_is_not_mistaken_for_one_in_another_topic(tmp_path: Path) -> None:
+    """The topics of a group have common message ids, and a bot sees only that a message of its own has one."""
+    groups = {"-1007": {"allowFrom": ["*"], "requireMention": False}}
+    async with scene(tmp_path, groups=groups, groupPolicy="allowlist") as (hall, telegram):
+        forum = {**GROUP, "is_forum": True}
+        telegram.fail("/sendMessage", ServiceFault.CUT_BEFORE)
+        hall.model.push(says("In the first."), says("In the second."))
+        await telegram.say("one", chat=forum, is_topic_message=True, message_thread_id=5)
+        await telegram.until(lambda: telegram.failed == 1)
+        await telegram.say("two", chat=forum, is_topic_message=True, message_thread_id=6)
+        sent = await telegram.until_sent(2)
+        shown = {each["message_thread_id"]: each["text"] for each in sent}
+        assert shown == {5: "In the first.", 6: "In the second."}
+
+
+@pytest.mark.slow
+async def test_a_search_for_a_message_goes_on_where_it_failed(tmp_path: Path) -> None:
+    async with scene(tmp_path) as (_, telegram):
+        telegram.fail("/sendMessage", ServiceFault.CUT_BEFORE)
+        telegram.fail("/editMessageReplyMarkup", *(ServiceFault.RATE_LIMIT, ServiceFault.ERROR) * 3)
+        await telegram.say("hi")
+        assert [each["text"] for each in await telegram.until_sent(1)] == ["Hello."]
+        probes = [each for each in telegram.calls if each.name.endswith("/editMessageReplyMarkup")]
+        numbers = [int(each.arguments["message_id"]) for each in probes]
+        assert numbers == sorted(set(numbers))
+        assert telegram.failed == 7
+
+
+async def test_a_killed_gateway_that_still_fetches_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    async with scene(tmp_path) as (_, telegram):
+        telegram.fail("/getUpdates", *[ServiceFault.CONFLICT] * 2)
+        await telegram.say("hi")
+        await telegram.say("there")
+        assert len(await telegram.until_sent(2)) == 2
+        assert telegram.failed == 2
+
+
 async def test_a_webhook_needs_its_secret_and_repeats_are_answered_once(tmp_path: Path) -> None:
     async with FakeTelegram() as telegram, open_hall(tmp_path) as hall:
         hall.config = configuration(telegram)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from retinue.config.sections.routing import ChannelSettings
 from retinue.core.envelope import Origin, PeerKind
 from retinue.dispatch.admission import (
     AckScope,
     CommandRights,
+    group_rules,
     is_owner,
     mentions,
     needs_mention,
@@ -122,3 +124,92 @@ def test_which_messages_are_marked_as_seen(scope: AckScope, direct: bool, group:
     assert wants_ack(scope, DIRECT, mentioned=False) is direct
     assert wants_ack(scope, GROUP, mentioned=False) is group
     assert wants_ack(scope, GROUP, mentioned=True) is called
+
+
+RULES: dict[str, Any] = {
+    "groups": {"-7": {"systemPrompt": "family", "requireMention": False, "topics": {"5": {"systemPrompt": "trips"}}}},
+    "channels": {"#C1": {"systemPrompt": "work", "users": ["U1"]}, "*": {"systemPrompt": "any channel"}},
+    "guilds": {
+        "90": {
+            "systemPrompt": "server",
+            "users": ["11"],
+            "roles": ["700"],
+            "channels": {"81": {"systemPrompt": "one"}},
+        },
+        "Friends Of Ada": {"systemPrompt": "friends", "channels": {"general": {"requireMention": False}}},
+        "92": {"systemPrompt": "all of it"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "peer", "more", "found"),
+    [
+        (["groups"], "-7", {}, "family"),
+        (["groups"], "-7", {"thread": "5"}, "trips"),
+        (["groups"], "-8", {}, None),
+        (["channels"], "C1", {}, "work"),
+        (["channels"], "C2", {}, "any channel"),
+        (["guilds"], "81", {"guild": "90"}, "one"),
+        (["guilds"], "82", {"guild": "90"}, None),
+        (["guilds"], "81", {"guild": "91"}, None),
+        (["guilds"], "83", {"guild": "91", "peer_name": "General", "guild_name": "friends of ada"}, "friends"),
+        (["guilds"], "83", {"guild": "92"}, "all of it"),
+        (["guilds"], "81", {}, "one"),
+        (["guilds", "groups"], "-7", {"guild": "90"}, "family"),
+    ],
+)
+def test_the_rules_of_a_group(keys: list[str], peer: str, more: dict[str, Any], found: str | None) -> None:
+    listed = decode(ChatAccess, {name: RULES[name] for name in keys})
+    rules = group_rules(Origin("x", "a", PeerKind.CHANNEL, peer, **more), listed)
+    assert (rules.system_prompt if rules else None) == found
+
+
+def test_a_part_of_a_group_keeps_what_it_does_not_set() -> None:
+    listed = decode(ChatAccess, RULES)
+    topic = group_rules(Origin("x", "a", PeerKind.GROUP, "-7", thread="5"), listed)
+    channel = group_rules(Origin("x", "a", PeerKind.CHANNEL, "81", guild="90"), listed)
+    assert topic is not None
+    assert topic.require_mention is False
+    assert channel is not None
+    assert channel.users == ["11"]
+
+
+@pytest.mark.parametrize(
+    ("sender", "roles", "allowed"), [("11", (), True), ("12", ("700",), True), ("12", ("701",), False)]
+)
+def test_users_and_roles_of_a_server(sender: str, roles: tuple[str, ...], allowed: bool) -> None:
+    listed = decode(ChatAccess, {"guilds": RULES["guilds"], "groupPolicy": "open", "allowFrom": ["*"]})
+    origin = Origin("discord", "a", PeerKind.CHANNEL, "81", guild="90", sender=sender, roles=roles)
+    assert (refuse_writer(origin, listed, owner=False) is None) is allowed
+
+
+def test_direct_senders_are_not_the_members_of_a_listed_channel() -> None:
+    listed = decode(ChatAccess, {"channels": {"C2": {}}, "allowFrom": ["U1"]})
+    origin = Origin("slack", "a", PeerKind.CHANNEL, "C2", sender="U9")
+    assert refuse_writer(origin, listed, owner=False) is None
+    only = decode(ChatAccess, {"channels": {"C2": {}}, "groupAllowFrom": ["slack:U1"]})
+    assert refuse_writer(origin, only, owner=False) is not None
+    elsewhere = Origin("slack", "a", PeerKind.CHANNEL, "C3", sender="U1")
+    assert refuse_writer(elsewhere, only, owner=False) == "this group is not allowed"
+
+
+def test_senders_are_written_as_other_programs_write_them() -> None:
+    origin = Origin("telegram", "a", PeerKind.DIRECT, "11", sender="11")
+    assert is_owner(origin, ["tg:11"])
+    assert not is_owner(origin, ["11", "user:11", "slack:11"])
+    assert not is_owner(Origin("slack", "a", PeerKind.DIRECT, "11", sender="11"), ["tg:11"])
+
+
+def test_what_an_account_sets_replaces_what_its_channel_sets() -> None:
+    channel = decode(
+        ChannelSettings,
+        {
+            "dmPolicy": "open",
+            "allowFrom": ["*"],
+            "accounts": {"work": {"dmPolicy": "allowlist", "allowFrom": ["U1"]}, "b": {}},
+        },
+    )
+    origin = Origin("slack", "work", PeerKind.DIRECT, "U2", sender="U2")
+    assert refuse_writer(origin, channel.for_account("work"), owner=False) is not None
+    assert refuse_writer(origin, channel.for_account("b"), owner=False) is None

@@ -155,3 +155,17 @@ async def test_the_history_has_messages_that_stayed_unanswered_before_the_first_
     assert (note["kind"], note["text"]) == ("unanswered", "first")
     assert "budget" in note["why"]
     assert earlier["notes"] == []
+
+
+async def test_a_message_that_the_budget_refuses_ends_with_an_event(tmp_path: Path) -> None:
+    budget = {"defaults": {"budget": {"perDay": {"tokens": 1}}}}
+    async with open_hall(tmp_path, agents=budget) as hall, hall.serving(), raw_socket(hall) as raw:
+        await ask(raw, "hello")  # uses up the budget
+        await raw.result("sessions.subscribe", sessionKey="room")
+        sent = await raw.result("agent", message="first", sessionKey="room", idempotencyKey="first")
+        [end] = await raw.until("turn_finished")
+        outbound = (await raw.result("agent.wait", runId=sent["runId"]))["outbound"]
+    assert end["payload"]["runs"] == [sent["runId"]]
+    assert end["payload"]["event"]["status"] == "failed"
+    assert end["payload"]["event"]["error"] == outbound["error"]
+    assert "budget" in outbound["error"]

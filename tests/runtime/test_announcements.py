@@ -250,7 +250,7 @@ async def test_a_finished_child_is_put_away_after_an_hour_and_its_result_stays(t
         assert scene.subagents.archive() == 1
         assert scene.subagents.archive() == 0
         assert store.find(child.session) is None
-        assert len(list(store.folder.glob("*.jsonl.deleted.*"))) == 1
+        assert [kept.why for kept in store.archives()] == ["deleted"]
         assert scene.child(child).text == "It is 42."
 
 

@@ -137,7 +137,7 @@ async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, 
         await scene.until(lambda: scene.subagents.store.get(child.run).archived_at is not None)
         store = scene.runtime.agent(DEFAULT_AGENT).store
         assert store.find(child.session) is None
-        assert list(store.folder.glob("*.jsonl.deleted.*"))
+        assert [kept.why for kept in store.archives()] == ["deleted"]
         assert scene.subagents.store.get(child.run).text == "The answer is 42."
 
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.keys import AgentId, SessionId, SessionKey
+from retinue.sessions.folder import TranscriptFolder
 from retinue.sessions.maintenance import (
     RECENT,
-    Archive,
     MaintenancePlan,
     apply_plan,
-    find_archives,
     plan_maintenance,
     run_maintenance,
 )
+from retinue.sessions.protocol import Archive
 from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings
 from retinue.sessions.store import SessionStore
@@ -42,7 +42,7 @@ def session(name: str, age: float, size: int = 100) -> Session:
 
 
 def archive(name: str, age: float, size: int = 100, why: str = "reset") -> Archive:
-    return Archive(Path(f"/x/{name}.jsonl.{why}.z"), why, NOW - days(age), size)
+    return Archive(f"{name}.jsonl.{why}.z", why, NOW - days(age), size)
 
 
 def settings(**values: Any) -> MaintenanceSettings:
@@ -50,7 +50,7 @@ def settings(**values: Any) -> MaintenanceSettings:
 
 
 def names(plan: MaintenancePlan) -> tuple[list[str], list[str]]:
-    return [each.key.text.split(":", 2)[2] for each in plan.archive], [each.path.name[0] for each in plan.delete]
+    return [each.key.text.split(":", 2)[2] for each in plan.archive], [each.name[0] for each in plan.delete]
 
 
 def test_sessions_are_archived_after_thirty_days() -> None:
@@ -91,7 +91,7 @@ def test_archives_of_resets_are_kept_unless_told_otherwise() -> None:
     assert plan_maintenance([], old, settings(), NOW) == MaintenancePlan()
     plan = plan_maintenance([], old, settings(resetArchiveRetention="30d"), NOW)
     assert names(plan)[1] == ["a"]
-    assert plan.reasons == {old[0].path.name: "archived by a reset more than 30d ago"}
+    assert plan.reasons == {old[0].name: "archived by a reset more than 30d ago"}
 
 
 def test_where_room_is_short_the_oldest_archives_go_until_there_is_some() -> None:
@@ -134,8 +134,8 @@ def test_no_plan_touches_what_was_used_today(
     plan = plan_maintenance(sessions, archives, limits, NOW)
     assert all(NOW - each.updated_at >= RECENT for each in plan.archive)
     assert all(NOW - each.at >= RECENT for each in plan.delete)
-    assert len({each.path for each in plan.delete}) == len(plan.delete)
-    assert set(plan.reasons) == {each.key.text for each in plan.archive} | {each.path.name for each in plan.delete}
+    assert len({each.name for each in plan.delete}) == len(plan.delete)
+    assert set(plan.reasons) == {each.key.text for each in plan.archive} | {each.name for each in plan.delete}
     total = sum(each.size for each in sessions) + sum(each.size for each in archives)
     left = total - sum(each.size for each in plan.delete)
     assert left <= room or plan.remarks
@@ -165,8 +165,8 @@ def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: HomeP
     plan, tidied = run_maintenance(store, settings(), NOW, partial(SessionLease, home))
     assert [each.key.text for each in store.list()] == ["agent:main:main"]
     assert set(tidied.archived) == {each.key for each in plan.archive}
-    assert "in ideas" in tidied.archived[SessionKey.parse("ideas")].read_text()
-    assert [each.why for each in find_archives(store.folder)] == ["deleted", "deleted"]
+    assert "in ideas" in Path(tidied.archived[SessionKey.parse("ideas")].location).read_text()
+    assert [each.why for each in store.archives()] == ["deleted", "deleted"]
 
 
 def test_warning_only_tells(store: SessionStore, home: HomePaths) -> None:
@@ -197,7 +197,7 @@ def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home:
 def test_removal_takes_the_planned_archives_only(store: SessionStore, home: HomePaths) -> None:
     store.reset(SessionKey.parse("ideas"))
     store.reset(SessionKey.parse("main"))
-    first, second = find_archives(store.folder)
+    first, second = store.archives()
     assert first.at < second.at
     assert first.at.date().isoformat() == "2026-02-03"
     limit = sum(each.size for each in store.list()) + first.size + second.size - 1
@@ -207,8 +207,8 @@ def test_removal_takes_the_planned_archives_only(store: SessionStore, home: Home
         NOW,
         partial(SessionLease, home),
     )
-    assert tidied.deleted == (first.path,)
-    assert find_archives(store.folder) == (second,)
+    assert tidied.deleted == (first,)
+    assert store.archives() == (second,)
 
 
 def test_only_archives_count_as_archives(store: SessionStore) -> None:
@@ -217,10 +217,10 @@ def test_only_archives_count_as_archives(store: SessionStore) -> None:
     (store.folder / f"y.jsonl.deleted.{stamp}").symlink_to("sessions.json")
     (store.folder / f"z.jsonl.torn.{stamp}").write_text("x")
     (store.folder / "q.jsonl.reset.2026-99-99T10-00-00Z").write_text("a date that never was")
-    [found] = find_archives(store.folder)
-    assert found.path.name.startswith("q.")
+    [found] = store.archives()
+    assert found.name.startswith("q.")
     assert found.at.year >= 2026
-    assert find_archives(store.folder / "nowhere") == ()
+    assert TranscriptFolder(store.folder / "nowhere").archives() == ()
 
 
 def test_a_home_without_sessions_stays_without(tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ def test_delete_keeps_the_transcript(store: SessionStore) -> None:
     store.open(MAIN).append(user("Hello"))
     kept = store.delete(MAIN)
     assert ".jsonl.deleted." in kept.name
-    assert b"Hello" in kept.read_bytes()
+    assert kept in store.archives()
+    assert b"Hello" in Path(kept.location).read_bytes()
     assert store.list() == ()
     assert store.find(MAIN) is None
     with pytest.raises(SessionError, match="There is no session"):

@@ -420,10 +420,10 @@ export class Conversation {
       answer.finish(event);
       this.running.value = null;
     } else if (event.text || event.error) {
-      this.note(event.error || event.text, Boolean(event.error)); // a command has no turn
+      this.note(event.error || event.text, Boolean(event.error)); // a command or a refused message has no turn
     }
     const own = runs.filter((run) => this.#own.delete(run));
-    return { own, isCommand: !answer, text: event.error || event.text || "" };
+    return { own, isCommand: !answer && !event.error, text: event.error || event.text || "" };
   }
 
   #applyToAnswer(runs: string[], event: TurnEvent): void {

@@ -271,7 +271,7 @@ export class Thread {
     this.#sending.value += 1;
   }
 
-  /** A message that no model sees, for example because of the budget, has an outcome but no turn: ask for it. */
+  /** A message that another process answers has an outcome but no events here: ask for it. */
   async #watch(run: string, sessionKey: string): Promise<void> {
     await pause(WATCH_MS);
     while (isOnline.value && this.#outbox.waitsFor(run)) {

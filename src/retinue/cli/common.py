@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
     from retinue.security.redaction import Redactor
+    from retinue.sessions.protocol import StoredSessions
     from retinue.sessions.session import Session
-    from retinue.sessions.store import SessionStore
     from retinue.storage.database import Database
     from retinue.storage.home_paths import HomePaths
 
@@ -276,14 +276,14 @@ def read_piped() -> str:
     return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read(MAX_MESSAGE_CHARS + 1)
 
 
-def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, SessionStore]:
+def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, StoredSessions]:
     """Resolve a session name; raises `UsageError` if there is no such session, and creates nothing."""
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.workspace import open_sessions
 
     key = home.session_key(text, agent)
     store = open_sessions(home, key.agent)
-    found = store.find(key) if store.folder.is_dir() else None
+    found = store.find(key) if store.exists else None
     print_store_notes(invocation, store)
     if found is None:
         raise UsageError(f"There is no session '{key}'. {_near(key, list_sessions_of(store))}")
@@ -302,12 +302,12 @@ def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
     return f"Did you mean {' or '.join(near)}?" if near else f"Most recent: {', '.join([*by_name.values()][:5])}."
 
 
-def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
+def list_sessions_of(store: StoredSessions) -> tuple[Session, ...]:
     """List sessions without creating a folder for an agent that has none."""
-    return store.list() if store.folder.is_dir() else ()
+    return store.list() if store.exists else ()
 
 
-def print_store_notes(invocation: Invocation, store: SessionStore) -> None:
+def print_store_notes(invocation: Invocation, store: StoredSessions) -> None:
     for note in store.notes:
         invocation.note(note)
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from retinue.wire.frames import PairingRequested
     from retinue.wire.protocol import Scope
 
-PAIR_FRAGMENT = "pair"
-"""The name of the code in the link of a QR code; browsers do not send this part of an address."""
 SCOPES = ("read", "write", "approve", "pair", "admin")
 
 _SCOPES = click.option(
@@ -50,7 +48,7 @@ def create_token(invocation: Invocation, name: str, scopes: tuple[str, ...], day
     """Create a token and print it. It cannot be shown again."""
     from datetime import timedelta
 
-    _refuse_agents()
+    refuse_agents()
     with _book(invocation.home) as book:
         lifetime = timedelta(days=days) if days else None
         record, text = book.create(name, _parse_scopes(scopes), lifetime=lifetime)
@@ -98,14 +96,14 @@ def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
     """Print a pairing code that lets one device get its own token, and a QR code for a phone. Valid for ten minutes."""
     from datetime import datetime, timedelta
 
-    from retinue.gateway.auth.tokens import CODE_MINUTES
+    from retinue.gateway.auth.tokens import CODE_MINUTES, pairing_link
 
-    _refuse_agents()
+    refuse_agents()
     home = invocation.load_home()
     here, elsewhere = _addresses(home)
     code = make_pairing_code(invocation.home, scopes)
     expires = datetime.now().astimezone() + timedelta(minutes=CODE_MINUTES)
-    link = f"{elsewhere}#{PAIR_FRAGMENT}={code}" if elsewhere else None
+    link = pairing_link(elsewhere, code) if elsewhere else None
     data = {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES, "expiresAt": expires.isoformat()}
     data |= {"address": elsewhere or here, "link": link}
 
@@ -185,7 +183,7 @@ def list_devices(invocation: Invocation) -> None:
 @pass_invocation
 def approve(invocation: Invocation, code: str, scopes: tuple[str, ...]) -> None:
     """Approve the device that shows CODE. Compare the code with its screen: the device chose its own name."""
-    _refuse_agents()
+    refuse_agents()
     with _requests(invocation.home) as requests:
         request = requests.approve(code, _parse_scopes(scopes))
     _audit_request(invocation, "gateway_device_approved", request, scopes=list(scopes))
@@ -240,14 +238,14 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
     invocation.show({"token": token}, token)
 
 
-def _refuse_agents() -> None:
+def refuse_agents(what: str = "approve devices") -> None:
     """A command that an agent runs cannot get a gateway token: a token can approve the agent's own requests."""
     from retinue.core.approval import IN_COMMAND
     from retinue.core.errors import UsageError
     from retinue.storage.process_locks import has_ancestor_with_variable
 
     if IN_COMMAND in os.environ or has_ancestor_with_variable(IN_COMMAND):
-        raise UsageError("A command that an agent runs cannot approve devices. Run it in a terminal.")
+        raise UsageError(f"A command that an agent runs cannot {what}. Run it in a terminal.")
 
 
 def make_pairing_code(home: HomePaths, scopes: tuple[str, ...]) -> str:

@@ -67,6 +67,12 @@ COMMANDS = {
     "export": ("retinue.cli.export_home:export_home", "Export everything in open formats, without secrets."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
+    "teams": ("retinue.cli.teams:teams", "Create teams in a PostgreSQL database; keep their secrets."),
+    "members": (
+        "retinue.cli.members:members",
+        "Invite, list and deactivate the members of a team; create their tokens.",
+    ),
+    "roles": ("retinue.cli.members:roles", "List roles, and give them to members of a team."),
     "completion": ("retinue.cli.support:completion", "Print the completion script for bash, zsh or fish."),
 }
 """Every command with its target and its summary.

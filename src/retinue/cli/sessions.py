@@ -25,8 +25,8 @@ from retinue.cli.terminal import echo, format_time
 
 if TYPE_CHECKING:
     from retinue.sessions.entries import Header, TranscriptEntry
+    from retinue.sessions.protocol import StoredSessions
     from retinue.sessions.session import Session
-    from retinue.sessions.store import SessionStore
 
 SHOWN = 20
 LISTED = 100
@@ -74,18 +74,15 @@ def list_sessions(invocation: Invocation, agent: str | None, limit: int, offset:
     invocation.show(rows, lambda: _format_rows(rows) if found else "There are no sessions yet.")
 
 
-def _last_model(store: SessionStore, session: Session) -> str | None:
+def _last_model(store: StoredSessions, session: Session) -> str | None:
     """Return the model of the last answer of a session; only the end of its transcript is read."""
     from retinue.core.errors import StorageError
     from retinue.core.messages import AssistantMessage
-    from retinue.sessions.jsonl.lines import open_regular
-    from retinue.sessions.transcript import read_tail
 
     if session.model is not None:
         return None
     try:
-        with open_regular(store.path_of(session.id)) as descriptor:
-            messages = read_tail(descriptor, TAIL_BYTES).tree.messages
+        messages = store.read_end(session.id, TAIL_BYTES)[0].messages
     except StorageError:
         return None
     return next((each.model for each in reversed(messages) if isinstance(each, AssistantMessage)), None) or None
@@ -240,20 +237,18 @@ def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     """Archive a session and start a new one under its key; its settings, such as the model, are kept."""
     session, store = find_session(invocation, invocation.load_home(), key, agent)
     new = store.reset(session.key)
-    kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
+    kept = next(each.location for each in reversed(store.archives()) if each.name.startswith(f"{session.id}."))
     invocation.show(
         {
             "key": str(session.key),
             "sessionId": new.id,
             "archivedSessionId": session.id,
-            "archived": str(kept),
+            "archived": kept,
         },
         f"{session.key} was reset. The old transcript is kept in {kept}",
     )
 
 
-def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[TranscriptEntry, ...]]:
-    from retinue.sessions.transcript import read_whole
-
-    header, tree = read_whole(store.path_of(session.id))
+def _read(store: StoredSessions, session: Session) -> tuple[Header | None, tuple[TranscriptEntry, ...]]:
+    header, tree = store.read(session.id)
     return header, tree.path

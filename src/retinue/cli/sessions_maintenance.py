@@ -253,9 +253,9 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     data = {
         "done": settings.mode == "enforce",
         "archive": [_step(plan, str(session.key)) for plan, _ in done for session in plan.archive],
-        "delete": [_step(plan, archive.path.name) for plan, _ in done for archive in plan.delete],
-        "archived": [str(path) for _, tidied in done for path in tidied.archived.values()],
-        "deleted": [str(path) for _, tidied in done for path in tidied.deleted],
+        "delete": [_step(plan, archive.name) for plan, _ in done for archive in plan.delete],
+        "archived": [kept.location for _, tidied in done for kept in tidied.archived.values()],
+        "deleted": [archive.location for _, tidied in done for archive in tidied.deleted],
         "skipped": [text for _, tidied in done for text in tidied.skipped],
         "remarks": [text for plan, _ in done for text in plan.remarks],
     }
@@ -271,7 +271,7 @@ def _format_pruned(done: list[tuple[MaintenancePlan, MaintenanceResult]], *, did
     lines = []
     for plan, tidied in done:
         archived = [each.key for each in plan.archive if not did or each.key in tidied.archived]
-        removed = [each.path.name for each in plan.delete if not did or each.path in tidied.deleted]
+        removed = [each.name for each in plan.delete if not did or each in tidied.deleted]
         lines += [f"{key}: {verbs[0]}, {plan.reasons[key.text]}" for key in archived]
         lines += [f"{name}: {verbs[1]}, {plan.reasons[name]}" for name in removed]
         lines += [*tidied.skipped, *plan.remarks]

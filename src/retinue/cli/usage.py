@@ -47,7 +47,7 @@ def usage(invocation: Invocation, by: UsageGrouping, days: int, agent: str | Non
     records: list[UsageRecord] = []
     for each in (home.agent_id(agent),) if agent else home.config.agents.ids:
         store = open_sessions(home, each)
-        records += store.usage(since) if store.folder.is_dir() else ()
+        records += store.usage(since) if store.exists else ()
         print_store_notes(invocation, store)
     sums = group_usage(records, lambda record: group_of(record, by, zone))
     groups = sorted(sums.items()) if by == "day" else sorted(sums.items(), key=lambda item: -item[1].total)

@@ -23,6 +23,7 @@ from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.sessions.settings import SessionSettings
 from retinue.settings import Settings, key
 from retinue.skills.settings import SkillsSettings
+from retinue.teams.settings import TeamsSettings
 from retinue.toolkit.mcp.settings import McpSettings
 
 
@@ -47,6 +48,8 @@ class Config(Settings):
     """Memory settings that all agents share."""
     storage: StorageSettings = key(StorageSettings)
     """Where stored data is kept."""
+    teams: TeamsSettings = key(TeamsSettings)
+    """Members who sign in, with roles."""
     models: ModelsSettings = key(ModelsSettings)
     """Model providers."""
     auth: AuthSettings = key(AuthSettings)

@@ -60,6 +60,9 @@ class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
     sender_name: str | None = None
     roles: tuple[str, ...] = ()
     message_id: str | None = None
+    peer_name: str | None = None
+    """The name of the group, and of its server: what the service shows, by which the configuration may list them."""
+    guild_name: str | None = None
 
     @property
     def chat(self) -> tuple[str, str, str, str, str | None]:

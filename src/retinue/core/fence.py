@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import TracebackType
+from typing import Protocol, Self
+
 from msgspec import Struct
 
 from retinue.core.errors import StorageError
@@ -27,3 +30,43 @@ class FenceLost(StorageError):
             "written. The other worker continues."
         )
         self.fence = fence
+
+
+class FenceMissing(StorageError):
+    """A write that needs a lease was made without one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"This process does not have the lease of '{name}', so nothing was written. Report this error."
+        )
+
+
+class Lease(Protocol):
+    """The exclusive right to run turns of a session; it ends with the process that has it."""
+
+    @property
+    def held(self) -> bool:
+        """Return whether this object has the lease."""
+
+    def try_acquire(self) -> bool:
+        """Take the lease; return False if another holder has it, and True if this object already has it."""
+
+    def ask_to_stop(self) -> bool:
+        """Ask the holder of the lease to end its turn; return False if there is no holder."""
+
+    def was_asked_to_stop(self) -> bool:
+        """Return whether another process asked the holder to end its turn; True only once per request."""
+
+    async def acquire(self) -> None:
+        """Wait until the lease is acquired."""
+
+    def release(self) -> None:
+        """Release the lease; does nothing if it is not held."""
+
+    def __enter__(self) -> Self:
+        """Take the lease; raise `LeaseTaken` if another holder has it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release the lease."""

@@ -102,6 +102,10 @@ ORDER BY id DESC LIMIT 1
 
 _MESSAGE_OF = "SELECT message_id FROM outbox WHERE key = ?"
 
+_IS_RECORDED = """
+SELECT 1 FROM outbox WHERE channel = ? AND account = ? AND message_id = ? AND json_extract(chat, '$[3]') = ? LIMIT 1
+"""
+
 _ANSWERED = """
 UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run AND state <> 'sent')
@@ -214,6 +218,10 @@ class Outbox:
     def message_of(self, key: str) -> str | None:
         """Return the service's id of a message that was sent; None if it was not sent, or the service has no ids."""
         return next((row["message_id"] for row in self._database.read(_MESSAGE_OF, (key,))), None)
+
+    def is_recorded(self, to: Origin, message_id: str) -> bool:
+        """Return whether a message of a chat, in any of its threads, is known to be another one that was sent."""
+        return bool(self._database.read(_IS_RECORDED, (to.channel, to.account, message_id, to.peer)))
 
     def sent(self, outgoing: OutgoingMessage, message_id: str | None = None) -> None:
         """Record that a message was confirmed; with the last one of an answer, mark the answer as delivered."""

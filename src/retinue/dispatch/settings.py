@@ -108,27 +108,74 @@ class HumanDelay(Settings):
     """The maximum pause of `custom`, in milliseconds."""
 
 
-class GroupRules(OpenSettings):
+class GroupTools(Settings):
+    """Which tools a turn in a group may use, within what the agent and the sender may."""
+
+    allow: list[str] = key([])
+    """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
+    also_allow: list[str] = key([])
+    """Tools in addition to those of the agent's profile."""
+    deny: list[str] = key([])
+    """Never these tools."""
+
+
+class TopicRules(OpenSettings):
+    """Settings of one topic of a group, or of one channel of a Discord server."""
+
+    enabled: bool = key(True)
+    """Whether messages are read there."""
+    require_mention: bool | None = key(None)
+    """Whether an agent answers only when it is mentioned there."""
+    allow_from: list[SenderId] = key([])
+    """Senders that may write there, besides those of the channel."""
+    users: list[SenderId] = key([])
+    """The only senders that may write there; with `roles`, also those who have one of the roles."""
+    roles: list[SenderId] = key([])
+    """Roles on the Discord server whose members may write there."""
+    system_prompt: str | None = key(None)
+    """Text about the group for the prompt, such as its purpose and its language."""
+    skills: list[str] | None = key(None)
+    """The skills that the agent may use there. Default: all of the agent."""
+    tools: GroupTools | None = key(None)
+    """Which tools may be used there."""
+    tools_by_sender: dict[str, GroupTools] = key({})
+    """The same for single senders, such as `telegram:12345`, instead of `tools`; `*` is every other sender."""
+
+
+class GroupRules(TopicRules):
     """Settings of one group."""
 
-    require_mention: bool | None = key(None)
-    """Whether an agent answers only when it is mentioned in this group."""
-    allow_from: list[SenderId] = key([])
-    """Senders that may write in this group, besides those of the channel."""
-    system_prompt: str | None = key(None)
-    """Text about this group for the prompt, such as its purpose and its language."""
+    topics: dict[str, TopicRules] = key({})
+    """Settings per topic or thread, under its id, which replace those of the group."""
+
+
+class GuildRules(TopicRules):
+    """Settings of one Discord server."""
+
+    slug: str | None = key(None)
+    """A name of the server for people."""
+    channels: dict[str, TopicRules] = key({})
+    """Settings per channel, under its id or name, which replace those of the server; with it, others are not read."""
+
+
+DmPolicy = Literal["pairing", "allowlist", "open", "disabled"]
+GroupPolicy = Literal["allowlist", "open", "disabled"]
 
 
 class ChatAccess(Settings):
     """Who may write to the agents."""
 
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = key("pairing")
+    dm_policy: DmPolicy = key("pairing")
     """Who may write directly: `pairing` and `allowlist` accept allowed senders; `pairing` sends others their id."""
     allow_from: list[SenderId] = key([])
     """Senders that may write; `*` allows everyone."""
-    group_policy: Literal["allowlist", "open", "disabled"] = key("allowlist")
+    group_policy: GroupPolicy = key("allowlist")
     """Which groups are answered: with `allowlist` those in `groups`, and senders in `groupAllowFrom`."""
     group_allow_from: list[SenderId] = key([])
     """Senders that may write in groups; without it those of `allowFrom`."""
     groups: dict[str, GroupRules] = key({})
     """Settings per group, under its id; `*` is every group."""
+    channels: dict[str, GroupRules] = key({})
+    """Settings per channel of a Slack workspace, under its id; `*` is every channel."""
+    guilds: dict[str, GuildRules] = key({})
+    """Settings per Discord server, under its id or name; `*` is every server."""

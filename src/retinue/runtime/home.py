@@ -35,7 +35,7 @@ from retinue.security.secrets import Secrets, resolve_references
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
-from retinue.storage.files import make_private_dir, write_atomic
+from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import has_ancestor_with_variable
 from retinue.structs.declare import to_plain
@@ -225,9 +225,10 @@ def generated_secret(paths: HomePaths, name: str) -> str:
     """Return a secret of the home, which is created once and stored with the credentials."""
     path = paths.credentials / name
     with suppress(FileNotFoundError):
-        return path.read_text("utf-8").strip()
-    make_private_dir(path.parent)
-    write_atomic(path, secrets.token_hex(32).encode() + b"\n")
+        if found := path.read_text("utf-8").strip():
+            return found
+        path.unlink()  # a fault has emptied it: nothing may be derived from an empty secret
+    create_atomic(path, secrets.token_hex(32).encode() + b"\n")  # the first of two processes decides
     return path.read_text("utf-8").strip()
 
 

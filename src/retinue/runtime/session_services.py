@@ -26,7 +26,6 @@ from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged, TranscriptEntry
-from retinue.sessions.transcript import read_whole
 from retinue.toolkit.cron import JobService
 from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.memory import MemoryAccess
@@ -104,7 +103,7 @@ class HomeSessionServices:
         found = store.find(session)
         if found is None:
             return ()
-        _, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(found.id))
+        _, tree = await anyio.to_thread.run_sync(store.read, found.id)
         return tree.path
 
     def jobs(self) -> JobService:

@@ -16,7 +16,8 @@ from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult
 from retinue.sessions.entries import VERSION, Header, MessageAdded, TranscriptEntry, Unknown
-from retinue.sessions.index import INDEX_NAME, SUFFIX, Rows, move_aside, read_index
+from retinue.sessions.folder import SUFFIX
+from retinue.sessions.index import INDEX_NAME, Rows, move_aside, read_index
 from retinue.sessions.jsonl.codec import UnreadableLine, decode_line
 from retinue.sessions.jsonl.lines import RawLine, fix_torn_end, open_regular, scan_lines
 from retinue.sessions.repair import close_interrupted_turn, find_unanswered

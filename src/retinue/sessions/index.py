@@ -26,6 +26,7 @@ from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import Header, TranscriptEntry
+from retinue.sessions.folder import SUFFIX
 from retinue.sessions.jsonl.codec import EPOCH, decode_line, parse_time
 from retinue.sessions.jsonl.lines import append_lines, open_exclusive, open_regular, read_forward
 from retinue.sessions.jsonl.message_codec import mapping_of
@@ -86,7 +87,7 @@ def read_index(path: Path) -> Rows | None:
 
 def decode_index(text: bytes) -> Rows:
     """Decode the rows of an index; raise `ValueError` if one cannot be used."""
-    rows = [_decode_row(key, _check_row(key, row)) for key, row in load_json(text).items()]
+    rows = [decode_row(key, _check_row(key, row)) for key, row in load_json(text).items()]
     return {row.key: row for row in rows}
 
 
@@ -185,8 +186,13 @@ def move_aside(path: Path) -> Path:
 
 def encode_row(session: Session) -> str:
     """Encode a session as a line of the index: its key, and its row with a checksum."""
-    key, row = json.dumps(session.key.text), json.dumps(to_plain(_make_row(session)))
+    key, row = json.dumps(session.key.text), json.dumps(plain_row(session))
     return f'{key}: {row[:-1]}, "{CHECK}": "{_checksum(key, row)}"}}'
+
+
+def plain_row(session: Session) -> dict[str, Any]:
+    """Return a session as a row of the index, in plain data."""
+    return to_plain(_make_row(session))
 
 
 def _check_row(key: str, value: object) -> Mapping[str, Any]:
@@ -234,7 +240,8 @@ def _make_row(session: Session) -> _Row:
     )
 
 
-def _decode_row(key: str, data: Mapping[str, Any]) -> Session:
+def decode_row(key: str, data: Mapping[str, Any]) -> Session:
+    """Return the session of a plain row; raise `ValueError` if it cannot be used."""
     try:
         row = from_plain(data, _Row)
         heard, provider, model = row.last_interaction_at, row.provider_override, row.model_override
@@ -264,9 +271,6 @@ def _decode_row(key: str, data: Mapping[str, Any]) -> Session:
 
 def _milliseconds(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(milliseconds=1)
-
-
-SUFFIX = ".jsonl"
 
 
 class SummaryLog(Struct):

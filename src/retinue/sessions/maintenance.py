@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 
 from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
+from retinue.core.fence import Lease
 from retinue.core.keys import SessionKey, SessionKind
+from retinue.sessions.protocol import Archive, StoredSessions
 from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings, share_of
-from retinue.sessions.store import SessionStore
 from retinue.settings import format_duration, size_in_bytes
-from retinue.storage.files.errors import explained
-from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 
 RECENT = timedelta(days=1)
 """Sessions and archives used within this time are kept, whatever the settings say."""
 
-LeaseOf = Callable[[SessionKey], SessionLease]
-
-_ARCHIVE = re.compile(r".+\.jsonl\.(?P<why>reset|deleted)\.(?P<day>\d{4}-\d\d-\d\d)T(?P<time>[\d.-]+)Z")
-
-
-class Archive(Struct, frozen=True):
-    """An archived transcript; `why` is `reset` or `deleted`, `at` the time of archiving."""
-
-    path: Path
-    why: str
-    at: datetime
-    size: int
+LeaseOf = Callable[[SessionKey], Lease]
 
 
 class MaintenancePlan(Struct, frozen=True):
@@ -50,8 +36,8 @@ class MaintenancePlan(Struct, frozen=True):
 class MaintenanceResult(Struct, frozen=True):
     """What was archived and deleted; `skipped` are messages about what was not."""
 
-    archived: Mapping[SessionKey, Path] = field(default_factory=dict)
-    deleted: tuple[Path, ...] = ()
+    archived: Mapping[SessionKey, Archive] = field(default_factory=dict)
+    deleted: tuple[Archive, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -77,24 +63,10 @@ def plan_maintenance(
     return MaintenancePlan(archive, delete, reasons, remarks)
 
 
-def find_archives(folder: Path) -> tuple[Archive, ...]:
-    """Return the archived transcripts in a folder, the oldest first."""
-    found = []
-    with explained(folder.name, folder.parent):
-        for path in folder.iterdir() if folder.is_dir() else ():
-            match = _ARCHIVE.fullmatch(path.name)
-            if match is None or path.is_symlink() or not path.is_file():
-                continue
-            status = path.stat()
-            at = _parse_stamp(match) or datetime.fromtimestamp(status.st_mtime, UTC)
-            found.append(Archive(path, match["why"], at, status.st_size))
-    return tuple(sorted(found, key=lambda archive: (archive.at, archive.path.name)))
-
-
-def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) -> MaintenanceResult:
+def apply_plan(plan: MaintenancePlan, store: StoredSessions, lease_of: LeaseOf) -> MaintenanceResult:
     """Apply a plan. A session that is in use, or was used since, is kept."""
-    archived: dict[SessionKey, Path] = {}
-    deleted: list[Path] = []
+    archived: dict[SessionKey, Archive] = {}
+    deleted: list[Archive] = []
     skipped: list[str] = []
     for planned in plan.archive:
         try:
@@ -107,22 +79,21 @@ def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) ->
             skipped.append(f"{planned.key} is kept: {error}")
     for archive in plan.delete:
         try:
-            with explained(archive.path.name, archive.path.parent):
-                archive.path.unlink(missing_ok=True)
+            store.remove(archive)
         except RetinueError as error:
-            skipped.append(f"{archive.path.name} is kept: {error}")
+            skipped.append(f"{archive.name} is kept: {error}")
         else:
-            deleted.append(archive.path)
+            deleted.append(archive)
     return MaintenanceResult(archived, tuple(deleted), tuple(skipped))
 
 
 def run_maintenance(
-    store: SessionStore, settings: MaintenanceSettings, now: datetime, lease_of: LeaseOf
+    store: StoredSessions, settings: MaintenanceSettings, now: datetime, lease_of: LeaseOf
 ) -> tuple[MaintenancePlan, MaintenanceResult]:
     """Plan maintenance, apply the plan unless the mode is `warn`, and log it."""
-    if not store.folder.is_dir():
+    if not store.exists:
         return MaintenancePlan(), MaintenanceResult()
-    plan = plan_maintenance(store.list(), find_archives(store.folder), settings, now)
+    plan = plan_maintenance(store.list(), store.archives(), settings, now)
     result = apply_plan(plan, store, lease_of) if settings.mode == "enforce" else MaintenanceResult()
     verb = "removed" if settings.mode == "enforce" else "would be removed"
     for name, reason in plan.reasons.items():
@@ -162,8 +133,8 @@ def _plan_removal(
     for archive in sorted(removable, key=lambda archive: archive.at):
         if used <= goal:
             break
-        if archive.path.name not in reasons:
-            reasons[archive.path.name] = f"transcripts take more than {settings.max_disk_bytes}"
+        if archive.name not in reasons:
+            reasons[archive.name] = f"transcripts take more than {settings.max_disk_bytes}"
             delete.append(archive)
             used -= archive.size
     if used <= limit:
@@ -183,13 +154,5 @@ def _outlived(
         return
     for archive in archives:
         if archive.why == "reset" and now - archive.at > retention:
-            reasons[archive.path.name] = f"archived by a reset more than {format_duration(retention)} ago"
+            reasons[archive.name] = f"archived by a reset more than {format_duration(retention)} ago"
             yield archive
-
-
-def _parse_stamp(match: re.Match[str]) -> datetime | None:
-    """Return the time of archiving from the file name, because the modification time is that of the last message."""
-    try:
-        return datetime.fromisoformat(f"{match['day']}T{match['time'].replace('-', ':')}+00:00")
-    except ValueError:
-        return None

@@ -19,7 +19,7 @@ from retinue.core.messages import (
     memoize_per_message,
 )
 from retinue.sessions.entries import Interrupted, MessageAdded, TranscriptEntry
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.protocol import StoredTranscript
 
 RESULT_LOST = (
     "interrupted: this call was started, but its result was lost. It may have taken effect; "
@@ -133,7 +133,7 @@ def _interrupted(call: ToolCall, started: Collection[str] | None) -> ToolResult:
     return ToolResult(call.id, call.name, (Text(text),), is_error=True)
 
 
-def close_interrupted_turn(transcript: Transcript, reason: str) -> TranscriptEntry | None:
+def close_interrupted_turn(transcript: StoredTranscript, reason: str) -> TranscriptEntry | None:
     """Add an `interrupted` result to every tool call without a result, so that none is silently repeated.
 
     To be called by the process that holds the session's lease, before the next turn. Return the entry that records it,

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct
 
 from retinue.core.errors import StorageError
+from retinue.core.keys import SessionId
 from retinue.core.messages import AssistantMessage, ToolResult, text_of
 from retinue.sessions.entries import MessageAdded, TranscriptEntry
-from retinue.sessions.transcript import read_whole
+from retinue.sessions.protocol import StoredSessions
+from retinue.sessions.session import Session
 
 SNIPPET_CHARS = 240
 MAX_BYTES = 200_000_000
 """How much is searched at most; the newest transcripts come first."""
-
-
-K = TypeVar("K")
 
 
 class TranscriptMatch(Struct, frozen=True):
@@ -32,36 +29,32 @@ class TranscriptMatch(Struct, frozen=True):
 
 
 def search_transcripts(
-    transcripts: Iterable[tuple[K, Path]], query: str, limit: int
-) -> tuple[list[tuple[K, TranscriptMatch]], bool]:
+    transcripts: Iterable[tuple[StoredSessions, Session]], query: str, limit: int
+) -> tuple[list[tuple[Session, TranscriptMatch]], bool]:
     """Find messages with all words of a query, newest first in each transcript.
 
     Returns up to `limit` matches, and whether everything was searched.
     """
     words = [word for word in query.casefold().split() if word]
-    found: list[tuple[K, TranscriptMatch]] = []
+    found: list[tuple[Session, TranscriptMatch]] = []
+    matchers: dict[int, Callable[[SessionId], bool]] = {}
     budget = MAX_BYTES
-    for owner, path in transcripts:
+    for store, session in transcripts:
         try:
-            budget -= path.stat().st_size
+            budget -= session.size
             if budget < 0:
                 return found, False
-            if not _may_contain(path, words):
+            matcher = matchers.get(id(store)) or matchers.setdefault(id(store), store.matcher(words))
+            if not matcher(session.id):
                 continue
-            _, tree = read_whole(path)
+            _, tree = store.read(session.id)
         except (OSError, StorageError):
             continue
         for match in _search_entries(reversed(tree.path), words):
-            found.append((owner, match))
+            found.append((session, match))
             if len(found) == limit:
                 return found, False
     return found, True
-
-
-def _may_contain(path: Path, words: list[str]) -> bool:
-    """Look for the words in the raw file, which is much faster than decoding it. Escapes make this uncertain."""
-    text = path.read_bytes().decode("utf-8", "replace").casefold()
-    return all(word in text or '"' in word or "\\" in word for word in words)
 
 
 def _search_entries(entries: Iterable[TranscriptEntry], words: list[str]) -> Iterator[TranscriptMatch]:

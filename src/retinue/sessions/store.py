@@ -19,10 +19,10 @@ from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.entries import Body, Header, TranscriptEntry
+from retinue.sessions.folder import SUFFIX, TranscriptFolder, archive_name
 from retinue.sessions.index import (
     INDEX_NAME,
     JOURNAL_NAME,
-    SUFFIX,
     IndexFile,
     Rows,
     SummaryLog,
@@ -31,7 +31,7 @@ from retinue.sessions.index import (
     summarise_folder,
     summarise_transcript,
 )
-from retinue.sessions.jsonl.codec import format_time
+from retinue.sessions.protocol import Archive
 from retinue.sessions.session import Session, apply_entry, carried_choices
 from retinue.sessions.transcript import EntryStamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
@@ -119,7 +119,7 @@ class _Change(Struct):
         return self.folder / f"{session}{SUFFIX}"
 
 
-class SessionStore:
+class SessionStore(TranscriptFolder):
     """The sessions in one folder.
 
     Transcripts are authoritative. The index is derived: it is written when a session starts and when a turn ends, and
@@ -138,7 +138,7 @@ class SessionStore:
         durable: bool = False,
         cwd: str = "",
     ) -> None:
-        self.folder = folder
+        super().__init__(folder, durable=durable)
         self.notes: list[str] = []
         self._stamps = EntryStamps(clock, ids, durable)
         self._session_ids = session_ids
@@ -258,8 +258,8 @@ class SessionStore:
             self._start(key, change)
             return change.rows[key]
 
-    def delete(self, key: SessionKey) -> Path:
-        """Archive a session and remove it from the index; return the path of its transcript."""
+    def delete(self, key: SessionKey) -> Archive:
+        """Archive a session and remove it from the index."""
         with self._changing() as change:
             session = change.current(key)
             if session is None:
@@ -286,10 +286,6 @@ class SessionStore:
             change.refresh_rows()
             write_usage(self._usage_folder, collect_usage(self.folder))
 
-    def path_of(self, session: SessionId) -> Path:
-        """Return the path of the transcript of a session that is not archived."""
-        return self.folder / f"{session}{SUFFIX}"
-
     def _start(self, key: SessionKey, change: _Change, bodies: Iterable[Body] = ()) -> Transcript:
         before = change.rows.get(key)
         header = Header(
@@ -307,15 +303,14 @@ class SessionStore:
         change.put(session)
         return self._remember(session, transcript)
 
-    def _archive(self, session: Session, why: str) -> Path:
+    def _archive(self, session: Session, why: str) -> Archive:
         """Rename a transcript to an archive name."""
-        path = self.path_of(session.id)
-        stamp = format_time(self._stamps.now()).replace(":", "-")
-        kept = path.with_name(f"{path.name}.{why}.{stamp}")
+        path, now = self.path_of(session.id), self._stamps.now()
+        kept = path.with_name(archive_name(session.id, why, now))
         with explained(path.name, self.folder):
             path.rename(kept)
         self._transcripts.pop(session.id, None)
-        return kept
+        return Archive(kept.name, why, now, session.size, str(kept))
 
     def _remember(self, session: Session, transcript: Transcript) -> Transcript:
         transcript.on_append = partial(self._count_in, session.key, session.id)

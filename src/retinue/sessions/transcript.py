@@ -106,6 +106,15 @@ class Transcript:
         """The messages since the last compaction."""
         return self.tree.messages
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of the file."""
+        return self._place.end
+
+    def read_all(self) -> tuple[Header | None, TranscriptTree]:
+        """Read the complete file."""
+        return read_whole(self.path)
+
     def append(self, body: Body, *, parent: EntryId | None = None) -> TranscriptEntry:
         """Write an entry after the last one, or after `parent` to start another branch there."""
         with self._still_there(), open_exclusive(self.path) as descriptor:

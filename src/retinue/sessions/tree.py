@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from retinue.core.errors import UsageError
 from retinue.core.keys import RunId
 from retinue.core.labels import Label
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage, said
@@ -203,13 +204,22 @@ class TranscriptTree:
         return bool(self._messages) or self._reaches_start or isinstance(message, UserMessage)
 
 
-def fork_entries(tree: TranscriptTree) -> tuple[Body, ...]:
+def fork_entries(tree: TranscriptTree, before: str | None = None) -> tuple[Body, ...]:
     """Return what a model would read of a conversation, as the first entries of another session.
 
     The last summary is included. An answer whose calls have no results yet is omitted with everything after it, and
-    usage is removed, so that nothing is counted twice.
+    usage is removed, so that nothing is counted twice. With `before`, the entry or run of a message, that message and
+    everything after it are omitted; raise `UsageError` if it is not among the messages that the model would read.
     """
-    added = [entry.body for entry in tree.kept if isinstance(entry.body, MessageAdded)]
+    kept = [(entry.id, entry.body) for entry in tree.kept if isinstance(entry.body, MessageAdded)]
+    if before is not None:
+        at = next((at for at, (entry, body) in enumerate(kept) if before in (entry, body.run)), None)
+        if at is None:
+            raise UsageError(
+                "That message is older than the last summary, or it was not answered. Copy the whole session."
+            )
+        kept = kept[:at]
+    added = [body for _, body in kept]
     whole = added[: _settled([body.message for body in added])]
     summary: list[Body] = [replace(tree.summary, first_kept=None)] if tree.summary is not None else []
     return (*summary, *(_without_cost(body) for body in whole))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from retinue.core.errors import SessionError
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, Noted, TranscriptEntry, Unknown
-from retinue.sessions.transcript import Transcript, read_whole
+from retinue.sessions.protocol import StoredTranscript
 
 RESTORED = "retinue:restored"
 
@@ -53,7 +53,7 @@ def plan_undo(path: Sequence[TranscriptEntry], count: int) -> UndoPlan:
     )
 
 
-def undo_compactions(transcript: Transcript, now: datetime, count: int = 1) -> UndoResult:
+def undo_compactions(transcript: StoredTranscript, now: datetime, count: int = 1) -> UndoResult:
     """Undo the last compactions by a new branch that starts before them.
 
     To be called by the process that holds the session's lease. Existing entries do not change: the branch with the
@@ -67,13 +67,13 @@ def undo_compactions(transcript: Transcript, now: datetime, count: int = 1) -> U
     return UndoResult(count, len(plan.carried), before, len(transcript.messages))
 
 
-def _path_with(transcript: Transcript, count: int) -> tuple[TranscriptEntry, ...]:
-    """Return the active branch; the file is read completely only if the loaded part has too few compactions."""
+def _path_with(transcript: StoredTranscript, count: int) -> tuple[TranscriptEntry, ...]:
+    """Return the active branch; the transcript is read completely only if the loaded part has too few compactions."""
     path = transcript.tree.path
     places = [at for at, entry in enumerate(path) if isinstance(entry.body, Compacted)]
     if len(places) >= count and places[-count] > 0:
         return path
-    return read_whole(transcript.path)[1].path
+    return transcript.read_all()[1].path
 
 
 def _copies(entries: Sequence[TranscriptEntry]) -> Iterator[TranscriptEntry]:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from msgspec import Struct
 
@@ -114,7 +115,7 @@ class SessionLease:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    def __enter__(self) -> SessionLease:
+    def __enter__(self) -> Self:
         if not self.try_acquire():
             raise LeaseTaken(f"The session '{self.key}' is in use by another process. Wait until its turn ends.")
         return self

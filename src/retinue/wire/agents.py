@@ -64,8 +64,23 @@ class SearchMemory(OfAgent, frozen=True, kw_only=True):
     min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
+class ScoreShares(Wire, frozen=True):
+    """What a score consists of, each between 0 and 1: the same words, the same meaning, the exact text, and its age.
+
+    `recency` is 1 for new notes and falls with their age.
+    """
+
+    words: float
+    meaning: float
+    exact: float
+    recency: float
+
+
 class MemoryHit(Wire, frozen=True):
-    """A passage that was found. `origin` says whose text it is, such as `agent` or `untrusted`."""
+    """A passage that was found. `origin` says whose text it is, such as `agent` or `untrusted`.
+
+    `matched` are the words of the query that it contains.
+    """
 
     path: str
     start_line: int
@@ -74,6 +89,8 @@ class MemoryHit(Wire, frozen=True):
     snippet: str
     source: str
     origin: str = "agent"
+    parts: ScoreShares | None = None
+    matched: tuple[str, ...] = ()
 
 
 class MemoryHits(Wire, frozen=True):
@@ -145,6 +162,28 @@ class UsageSums(Wire, frozen=True):
     groups: dict[str, Usage]
 
 
+class BudgetRow(Wire, frozen=True):
+    """A budget of an agent and how much of it is used; a limit that is null does not apply.
+
+    `name` is `perDay`, `background`, `perSession` or `perSource.<source>`. Of `perSession` it is the session that used
+    most today. Days end at midnight in the owner's time zone.
+    """
+
+    agent: str
+    name: str
+    usd: float
+    tokens: int
+    usd_limit: float | None = None
+    token_limit: int | None = None
+    session_key: str | None = None
+
+
+class BudgetList(Wire, frozen=True):
+    """The budgets that have a limit."""
+
+    budgets: list[BudgetRow]
+
+
 class ShowPrompt(OfSession, frozen=True):
     """The session and the prompt mode."""
 
@@ -179,6 +218,10 @@ MEMORY_STATUS = Method(
 )
 MODELS_LIST = Method("models.list", Scope.READ, OfAgent, ModelList, "List the models that an agent can use.")
 USAGE = Method("usage", Scope.READ, AskUsage, UsageSums, "Sum up tokens and costs.")
+USAGE_BUDGETS = Method("usage.budgets", Scope.READ, OfAgent, BudgetList, "List budgets and how much of them is used.")
 PROMPT_SHOW = Method("prompt.show", Scope.READ, ShowPrompt, Prompt, "Return the exact prompt of a session.")
 
-METHODS = (AGENTS_LIST, SKILLS_LIST, MEMORY_SEARCH, MEMORY_GET, MEMORY_STATUS, MODELS_LIST, USAGE, PROMPT_SHOW)
+METHODS = (
+    *(AGENTS_LIST, SKILLS_LIST, MEMORY_SEARCH, MEMORY_GET, MEMORY_STATUS),
+    *(MODELS_LIST, USAGE, USAGE_BUDGETS, PROMPT_SHOW),
+)

@@ -145,6 +145,26 @@ class ApproveDevice(OfRequest, frozen=True):
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=len(Scope))] = (Scope.READ, Scope.WRITE)
 
 
+class InviteDevice(Params, frozen=True):
+    """The scopes of the device that uses the code; a caller can only give scopes that it has itself."""
+
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=len(Scope))] = (Scope.READ, Scope.WRITE)
+
+
+class Invitation(Wire, frozen=True):
+    """A code that pairs one device, and the address to open on it.
+
+    `link` contains the code in a part that browsers send to no server, and `qr` is its QR code: rows of `0` and `1`.
+    Without an address for other devices both are empty.
+    """
+
+    code: str
+    address: str
+    expires_at: Time
+    link: str = ""
+    qr: tuple[str, ...] = ()
+
+
 class RevokeDevice(Params, frozen=True):
     """A paired device, by its id or name."""
 
@@ -158,6 +178,9 @@ APPROVALS_RESOLVE = Method(
 DEVICES_LIST = Method("devices.list", Scope.PAIR, Nothing, Devices, "List devices that wait and paired devices.")
 DEVICES_APPROVE = Method("devices.approve", Scope.PAIR, ApproveDevice, Done, "Approve a device.", changes=True)
 DEVICES_REJECT = Method("devices.reject", Scope.PAIR, OfRequest, Done, "Reject a device.", changes=True)
+DEVICES_INVITE = Method(
+    "devices.invite", Scope.PAIR, InviteDevice, Invitation, "Create a code that pairs one device.", changes=True
+)
 DEVICES_REVOKE = Method("devices.revoke", Scope.ADMIN, RevokeDevice, Done, "Revoke a device's token.", changes=True)
 
 APPROVALS_HISTORY = Method(
@@ -169,5 +192,5 @@ RULES_REMOVE = Method("rules.remove", Scope.ADMIN, RemoveRule, AllowRules, "Remo
 
 METHODS = (
     *(APPROVALS_LIST, APPROVALS_RESOLVE, APPROVALS_HISTORY, RULES_LIST, RULES_ADD, RULES_REMOVE),
-    *(DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_REVOKE),
+    *(DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_INVITE, DEVICES_REVOKE),
 )

@@ -1,13 +1,13 @@
-"""Scheduled jobs and heartbeats."""
+"""Scheduled jobs, heartbeats, webhooks and hook folders."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Done, Method, Params, Wire
+from retinue.wire.frames import Done, Method, Nothing, Params, Time, Wire
 from retinue.wire.protocol import Scope
 
 JobName = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -54,6 +54,60 @@ class Beat(Wire, frozen=True):
     beat: dict[str, Any]
 
 
+class WebhookRow(Wire, frozen=True):
+    """A path that accepts requests: of the configuration, a preset, or created by an agent with the owner's consent.
+
+    `ready` is false if it refuses every request; `reason` says why.
+    """
+
+    name: str
+    path: str
+    origin: Literal["configuration", "preset", "agent"]
+    agent: str | None
+    template: str
+    ready: bool
+    reason: str = ""
+    created_at: Time | None = None
+    used_at: Time | None = None
+
+
+class WebhookList(Wire, frozen=True):
+    """The webhooks, and the prefix of their paths. With `enabled` false, no request is accepted."""
+
+    enabled: bool
+    path: str
+    webhooks: list[WebhookRow]
+
+
+class OfWebhook(Params, frozen=True, kw_only=True):
+    """A webhook that an agent created, by its name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class WebhookToken(Wire, frozen=True):
+    """The token of a webhook, which cannot be shown again."""
+
+    name: str
+    token: str
+
+
+class HookRow(Wire, frozen=True):
+    """A hook folder: a program that runs at events. `problems` say why it does not run although it is enabled."""
+
+    name: str
+    description: str
+    origin: str
+    folder: str
+    events: list[str]
+    enabled: bool
+    problems: list[str]
+
+
+class HookList(Wire, frozen=True):
+    hooks: list[HookRow]
+
+
 CRON_LIST = Method("cron.list", Scope.READ, OfAgent, Jobs, "List all jobs, or those of one agent.")
 CRON_ADD = Method("cron.add", Scope.ADMIN, AddJob, Job, "Add a job.", changes=True)
 CRON_EDIT = Method("cron.edit", Scope.ADMIN, EditJob, Job, "Change, pause or resume a job.", changes=True)
@@ -63,7 +117,17 @@ CRON_RUNS = Method("cron.runs", Scope.READ, OfJob, JobRuns, "List the latest run
 HEARTBEAT_LOG = Method("heartbeat.log", Scope.READ, OfAgent, Beats, "List the latest heartbeats and their results.")
 HEARTBEAT_RUN = Method("heartbeat.run", Scope.ADMIN, OfAgent, Beat, "Run an agent's heartbeat now.", changes=True)
 
+WEBHOOKS_LIST = Method("webhooks.list", Scope.ADMIN, Nothing, WebhookList, "List the paths that accept requests.")
+WEBHOOKS_TOKEN = Method(
+    "webhooks.token", Scope.ADMIN, OfWebhook, WebhookToken, "Create the token of an agent's webhook.", changes=True
+)
+WEBHOOKS_REVOKE = Method(
+    "webhooks.revoke", Scope.ADMIN, OfWebhook, Done, "Delete a webhook that an agent created.", changes=True
+)
+HOOKS_LIST = Method("hooks.list", Scope.ADMIN, Nothing, HookList, "List the hook folders.")
+
 METHODS = (
     *(CRON_LIST, CRON_ADD, CRON_EDIT, CRON_REMOVE, CRON_RUN, CRON_RUNS),
     *(HEARTBEAT_LOG, HEARTBEAT_RUN),
+    *(WEBHOOKS_LIST, WEBHOOKS_TOKEN, WEBHOOKS_REVOKE, HOOKS_LIST),
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Method, Nothing, Params, Wire
+from retinue.wire.frames import Done, Method, Name, Nothing, Params, Time, Wire
 from retinue.wire.protocol import Scope
 
 
@@ -128,18 +128,102 @@ class McpServerList(Wire, frozen=True):
     servers: list[McpServerRow]
 
 
+class McpTool(Wire, frozen=True):
+    """A tool of an MCP server."""
+
+    name: str
+    description: str
+
+
+class OfServer(Params, frozen=True, kw_only=True):
+    """A configured MCP server."""
+
+    server: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class McpTrial(Wire, frozen=True):
+    """What a server offers, or why it cannot be used and what its program printed."""
+
+    tools: list[McpTool]
+    problem: str = ""
+    printed: str = ""
+
+
+class ToolRow(Wire, frozen=True):
+    """A tool, whether the agent's main session has it for its owner, and the layer and rule that decide it.
+
+    A deferred tool is not in every prompt; the agent finds it by a search.
+    """
+
+    name: str
+    summary: str
+    decision: Literal["allow", "ask", "deny"]
+    layer: str
+    because: str
+    deferred: bool
+    owner_only: bool
+
+
+class ToolList(Wire, frozen=True):
+    tools: list[ToolRow]
+
+
 class ChannelRow(Wire, frozen=True):
-    """An account of a channel, and whether the gateway listens on it."""
+    """An account of a channel, and whether the gateway listens on it.
+
+    `state` is that of its listener, `waiting` the number of messages that wait to be sent, `heardAt` the time of the
+    last message.
+    """
 
     channel: str
     account: str
     enabled: bool
     listening: bool
     reason: str = ""
+    state: str = ""
+    waiting: int = 0
+    heard_at: str | None = None
+
+
+class ContactRow(Wire, frozen=True):
+    """A person who wrote without being listed; the name is what the service shows, and proves nothing."""
+
+    code: str
+    channel: str
+    address: str
+    name: str
+    state: Literal["waiting", "approved", "rejected"]
+    asked_at: Time
+    decided_by: str | None = None
 
 
 class ChannelList(Wire, frozen=True):
+    """Accounts, and the people who asked for access through them."""
+
     channels: list[ChannelRow]
+    contacts: list[ContactRow]
+
+
+class OfAccount(Params, frozen=True, kw_only=True):
+    """An account of a channel; without a name its first one."""
+
+    channel: Name
+    account: Name | None = None
+
+
+class AccountChecked(Wire, frozen=True):
+    """The account as the service knows it; `problem` says why its credentials do not work."""
+
+    name: str = ""
+    address: str = ""
+    problem: str = ""
+
+
+class DecideContact(Params, frozen=True, kw_only=True):
+    """The code of a person who asked for access."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=40)]
+    approve: bool
 
 
 LOGS_TAIL = Method("logs.tail", Scope.ADMIN, TailLog, LogLines, "Return the newest records of the log.")
@@ -152,4 +236,16 @@ PLUGINS_LIST = Method("plugins.list", Scope.ADMIN, Nothing, PluginList, "List th
 MCP_LIST = Method("mcp.list", Scope.ADMIN, Nothing, McpServerList, "List the configured MCP servers.")
 CHANNELS_LIST = Method("channels.list", Scope.ADMIN, Nothing, ChannelList, "List the accounts of channels.")
 
-METHODS = (LOGS_TAIL, DOCTOR, SECURITY_AUDIT, SECURITY_MATRIX, PLUGINS_LIST, MCP_LIST, CHANNELS_LIST)
+CHANNELS_CHECK = Method(
+    "channels.check", Scope.ADMIN, OfAccount, AccountChecked, "Check the credentials of an account with its service."
+)
+CHANNELS_DECIDE = Method(
+    "channels.decide", Scope.ADMIN, DecideContact, Done, "Approve or reject a person who asked for access.", True
+)
+MCP_TEST = Method("mcp.test", Scope.ADMIN, OfServer, McpTrial, "Connect to an MCP server and list its tools.", True)
+TOOLS_LIST = Method("tools.list", Scope.READ, OfAgent, ToolList, "List all tools, and why an agent has them or not.")
+
+METHODS = (
+    *(LOGS_TAIL, DOCTOR, SECURITY_AUDIT, SECURITY_MATRIX, PLUGINS_LIST, MCP_LIST, MCP_TEST, TOOLS_LIST),
+    *(CHANNELS_LIST, CHANNELS_CHECK, CHANNELS_DECIDE),
+)

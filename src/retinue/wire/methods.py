@@ -10,6 +10,7 @@ from retinue.wire import (
     automation,
     inspection,
     messages,
+    running,
     sessions,
     setup,
     skills,
@@ -33,6 +34,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         inspection,
         workspace,
         skills,
+        running,
     )
     for method in module.METHODS
 }

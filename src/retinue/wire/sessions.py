@@ -40,6 +40,10 @@ class SessionRow(Wire, frozen=True):
     started_at: Time
     updated_at: Time
     running: bool
+    spawned_by: str | None = None
+    """The session for which this sub-agent works."""
+    forked_from: str | None = None
+    """The session of which this is a copy or a branch."""
 
 
 class SessionList(Wire, frozen=True):
@@ -109,6 +113,26 @@ class FoundMessages(Wire, frozen=True):
 
     hits: list[FoundMessage]
     complete: bool
+
+
+class ForkSession(OfSession, frozen=True):
+    """A session; with `before`, a message (its entry or run), only what was said before that message is copied."""
+
+    before: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class ReadSentFile(OfSession, frozen=True, kw_only=True):
+    """A session and the path of a file in the `delivery.media` of one of its answers."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class SentFile(Wire, frozen=True):
+    """A file that the agent sent, in base64."""
+
+    name: str
+    media_type: str
+    data: str
 
 
 class ForkedSession(Wire, frozen=True):
@@ -225,7 +249,8 @@ INTRODUCE = Method(
 )
 
 SEARCH = Method("sessions.search", Scope.READ, SearchSessions, FoundMessages, "Find words in all sessions.")
-FORK = Method("sessions.fork", Scope.WRITE, OfSession, ForkedSession, "Copy a session into a new one.", True)
+FORK = Method("sessions.fork", Scope.WRITE, ForkSession, ForkedSession, "Copy a session into a new one.", True)
+FILE = Method("sessions.file", Scope.READ, ReadSentFile, SentFile, "Return a file that an answer sends.")
 EXPORT = Method("sessions.export", Scope.READ, ExportSession, ExportedSession, "Return a session as a text.")
 ARCHIVE = Method(
     "sessions.archive", Scope.WRITE, OfSession, Done, "Remove a session from lists; its transcript is kept.", True
@@ -233,5 +258,5 @@ ARCHIVE = Method(
 
 METHODS = (
     *(LIST, GET, HISTORY, CHAT_HISTORY, RESET, COMPACT, PATCH, SUBSCRIBE, UNSUBSCRIBE, INTRODUCE),
-    *(SEARCH, FORK, EXPORT, ARCHIVE),
+    *(SEARCH, FORK, FILE, EXPORT, ARCHIVE),
 )

@@ -16,12 +16,20 @@ FilePath = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
 class WorkspaceFile(Wire, frozen=True):
-    """A file of the workspace; `in_prompt` means that prompts contain it."""
+    """A file of the workspace; `in_prompt` means that prompts contain it.
+
+    `origin` says whose text it is: `owner`, `agent`, `contact:<address>`, `guest:<address>` or `untrusted`; `via` how
+    it got that label. With `lines` only some of its lines have it.
+    """
 
     path: str
     size: int
     modified_at: Time
     in_prompt: bool
+    origin: str = "agent"
+    private: bool = False
+    via: str = ""
+    lines: bool = False
 
 
 class WorkspaceFiles(Wire, frozen=True):
@@ -30,6 +38,14 @@ class WorkspaceFiles(Wire, frozen=True):
     folder: str
     files: list[WorkspaceFile]
     complete: bool
+
+
+class FileOrigin(Wire, frozen=True):
+    """The label of a file, as in `workspace.list`."""
+
+    path: str
+    origin: str
+    private: bool
 
 
 class OfFile(OfAgent, frozen=True, kw_only=True):
@@ -64,4 +80,8 @@ WORKSPACE_LIST = Method("workspace.list", Scope.ADMIN, OfAgent, WorkspaceFiles, 
 WORKSPACE_READ = Method("workspace.read", Scope.ADMIN, OfFile, FileText, "Return a text file of a workspace.")
 WORKSPACE_WRITE = Method("workspace.write", Scope.ADMIN, WriteFile, Written, "Replace or create a text file.", True)
 
-METHODS = (WORKSPACE_LIST, WORKSPACE_READ, WORKSPACE_WRITE)
+WORKSPACE_VOUCH = Method(
+    "workspace.vouch", Scope.ADMIN, OfFile, FileOrigin, "Accept the present content of a file as the owner's.", True
+)
+
+METHODS = (WORKSPACE_LIST, WORKSPACE_READ, WORKSPACE_WRITE, WORKSPACE_VOUCH)

@@ -184,6 +184,22 @@ def test_a_hostile_repository_runs_nothing_and_leads_nowhere(
     assert not any(path.read_bytes() == b"secret" for path in (tmp_path / "checkpoints/objects").glob("??/*"))
 
 
+def test_copies_of_files_are_private_whatever_the_permissions_of_the_originals(
+    workspace: Path, store: CheckpointStore, tmp_path: Path
+) -> None:
+    (workspace / "key.txt").write_text("secret")
+    (workspace / "key.txt").chmod(0o666)
+    before = os.umask(0)
+    try:
+        turn(store, "one", lambda: (workspace / "key.txt").write_text("another secret"))
+        undo(store)
+    finally:
+        os.umask(before)
+    kept = [tmp_path / "checkpoints", *(tmp_path / "checkpoints").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in kept if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o077 for path in kept if path.is_file()} == {0}
+
+
 def test_files_of_nested_repositories_are_included(workspace: Path, store: CheckpointStore) -> None:
     nested = workspace / "project"
     nested.mkdir()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from retinue.audit.risks.facts import RiskCheck, RiskFacts
 from retinue.config.sections.routing import ChannelSettings
+from retinue.dispatch.settings import TopicRules
 from retinue.security.injection_rules import RiskLevel
 from retinue.wire.protocol import Scope
 
@@ -38,11 +39,35 @@ def _channels(accepts: Callable[[ChannelSettings], bool], key: str) -> Callable[
     """Return a check of each enabled channel."""
 
     def find(facts: RiskFacts) -> Iterator[str]:
-        for name, channel in facts.config.channels.items():
-            if channel.enabled and accepts(channel):
-                yield f"channels.{name}.{key}"
+        seen = set[str]()
+        for path, channel in _all_channels(facts):
+            if accepts(channel) and path.partition(".accounts.")[0] not in seen:
+                seen.add(path)
+                yield f"{path}.{key}"
 
     return find
+
+
+def _all_channels(facts: RiskFacts) -> Iterator[tuple[str, ChannelSettings]]:
+    """Yield the settings of the enabled channels, and of the accounts that change them."""
+    for name, channel in facts.config.channels.items():
+        if channel.enabled:
+            yield f"channels.{name}", channel
+            for account in channel.accounts:
+                changed = channel.for_account(account)
+                if changed is not channel:
+                    yield f"channels.{name}.accounts.{account}", changed
+
+
+def _groups(channel: ChannelSettings) -> Iterator[tuple[str, TopicRules]]:
+    """Yield the settings of the groups of a channel, as each service names them."""
+    for key, listed in (("groups", channel.groups), ("channels", channel.channels)):
+        for name, rules in listed.items():
+            yield f"{key}.{name}", rules
+            yield from ((f"{key}.{name}.topics.{topic}", own) for topic, own in rules.topics.items())
+    for name, server in channel.guilds.items():
+        yield f"guilds.{name}", server
+        yield from ((f"guilds.{name}.channels.{each}", own) for each, own in server.channels.items())
 
 
 def _setting(is_risky: Callable[[RiskFacts], bool], key: str) -> Callable[[RiskFacts], Iterator[str]]:
@@ -72,19 +97,20 @@ def _accepts_others(channel: ChannelSettings) -> bool:
 
 
 def _find_groups_for_all(facts: RiskFacts) -> Iterator[str]:
-    for name, channel in facts.config.channels.items():
-        for group, rules in channel.groups.items():
-            if channel.enabled and names_everyone(rules.allow_from):
-                yield f"channels.{name}.groups.{group}.allowFrom"
+    for path, channel in _all_channels(facts):
+        for group, rules in _groups(channel):
+            for key, senders in (("allowFrom", rules.allow_from), ("users", rules.users)):
+                if names_everyone(senders):
+                    yield f"{path}.{group}.{key}"
 
 
 def _find_groups_without_mention(facts: RiskFacts) -> Iterator[str]:
     if facts.config.messages.group_chat.require_mention is False:
         yield "messages.groupChat.requireMention"
-    for name, channel in facts.config.channels.items():
-        for group, rules in channel.groups.items():
-            if channel.enabled and rules.require_mention is False:
-                yield f"channels.{name}.groups.{group}.requireMention"
+    for path, channel in _all_channels(facts):
+        for group, rules in _groups(channel):
+            if rules.require_mention is False:
+                yield f"{path}.{group}.requireMention"
 
 
 def _find_command_users(facts: RiskFacts) -> Iterator[str]:

@@ -140,6 +140,8 @@ class DiscordChannel:
             if reaction is not None:
                 await inbox.react(reaction)
         elif event.name in ("GUILD_CREATE", "THREAD_CREATE", "THREAD_UPDATE", "CHANNEL_CREATE"):
+            if event.name == "GUILD_CREATE":
+                self._reader.names[str(data.get("id"))] = str(data.get("name") or "")
             for channel in (data, *(data.get("channels") or ()), *(data.get("threads") or ())):
                 if event.name != "GUILD_CREATE" or channel is not data:
                     self._reader.learn_channel(channel)
@@ -245,11 +247,8 @@ class DiscordChannel:
             await self.identify()
         assert self._reader is not None
         query = {"after": max(known, key=int)} if known else {}
-        try:
-            chat = await self._chat_of(outgoing.to)
-            found = await self._api.call("GET", f"channels/{chat}/messages", limit=HISTORY, **query)
-        except DeliveryFailed as error:
-            raise DeliveryFailed(str(error), retry_after=error.retry_after, uncertain=True) from error
+        chat = await self._chat_of(outgoing.to)
+        found = await self._api.call("GET", f"channels/{chat}/messages", limit=HISTORY, **query)
         names = [file.name or "file" for file in outgoing.media if not file.url]
         for message in found or ():
             is_own = message["author"]["id"] == self._reader.bot_id

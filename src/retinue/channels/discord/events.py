@@ -27,12 +27,15 @@ class DiscordEventReader:
         self.bot_id = bot_id
         self._allow_bots = allow_bots
         self.parents: dict[str, str | None] = {}
+        self.names: dict[str, str] = {}
+        """The names of channels and servers."""
 
     def learn_channel(self, channel: Mapping[str, Any]) -> None:
         """Remember whether a channel is a thread."""
         parent = channel.get("parent_id") if channel.get("type") in THREAD_TYPES else None
         if channel.get("id"):
             self.parents[str(channel["id"])] = str(parent) if parent else None
+            self.names[str(channel["id"])] = str(channel.get("name") or "")
 
     def read_message(self, message: Mapping[str, Any]) -> Arrival | None:
         """Read a message; None if it is not from a person."""
@@ -115,16 +118,19 @@ class DiscordEventReader:
     ) -> Origin:
         chat, guild = str(event["channel_id"]), event.get("guild_id")
         parent = self.parents.get(chat)
+        place = parent or chat
         name = member.get("nick") or author.get("global_name") or author.get("username")
         return Origin(
             NAME,
             self._account,
             PeerKind.CHANNEL if guild else PeerKind.DIRECT,
-            (parent or chat) if guild else str(author["id"]),
+            place if guild else str(author["id"]),
             guild=str(guild) if guild else None,
             thread=chat if parent else None,
             sender=str(author["id"]),
             sender_name=name,
             roles=tuple(map(str, member.get("roles") or ())),
             message_id=message_id,
+            peer_name=(self.names.get(place) or None) if guild else None,
+            guild_name=(self.names.get(str(guild)) or None) if guild else None,
         )

@@ -67,10 +67,6 @@ class WebApi:
         return host == own or (own == "slack.com" and host.endswith(".slack.com"))
 
 
-def _as_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _check(method: str, reply: ServiceReply) -> dict[str, Any]:
     if reply.status == 429:
         raise DeliveryFailed(f"Slack limits the rate of {method}.", retry_after=reply.retry_after or 1.0)

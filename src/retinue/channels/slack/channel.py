@@ -260,17 +260,14 @@ class SlackChannel:
             return None  # repeating these changes nothing
         chat = await self._chat_of(outgoing.to)
         thread = outgoing.to.thread or outgoing.reply_to
-        try:
-            found = await self._api.call(
-                "conversations.replies" if thread else "conversations.history",
-                channel=chat,
-                ts=thread,
-                oldest=after,
-                limit=HISTORY,
-                include_all_metadata=True,
-            )
-        except DeliveryFailed as error:
-            raise DeliveryFailed(str(error), retry_after=error.retry_after, uncertain=True) from error
+        found = await self._api.call(
+            "conversations.replies" if thread else "conversations.history",
+            channel=chat,
+            ts=thread,
+            oldest=after,
+            limit=HISTORY,
+            include_all_metadata=True,
+        )
         for message in found.get("messages", ()):
             payload = (message.get("metadata") or {}).get("event_payload") or {}
             titles = [file.get("title") for file in message.get("files") or ()]
@@ -329,12 +326,6 @@ def _buttons(outgoing: OutgoingMessage) -> list[dict[str, Any]]:
         if elements:
             blocks.append({"type": "actions", "elements": elements[:25]})
     return blocks
-
-
-def _action(button: Mapping[str, Any]) -> dict[str, str]:
-    if button.get("url"):
-        return {"url": str(button["url"])}
-    return {"value": str(button.get("value") or button.get("text"))[:2_000]}
 
 
 def _read_frame(frame: str | bytes) -> dict[str, Any]:

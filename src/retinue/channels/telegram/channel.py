@@ -40,9 +40,14 @@ TOKEN_VARIABLE = "TELEGRAM_BOT_TOKEN"  # noqa: S105 - the name of a variable
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
 POLL_SECONDS = 50
 POLL_GRACE_SECONDS = 20.0
-CONFLICT, TOO_MANY = 409, 429
+CONFLICT = 409
 MAX_PROBES = 30
 """How many message ids `find_sent` tries: that many messages of other chats can lie between two of one chat."""
+PROBE_ATTEMPTS, PROBE_PAUSE_SECONDS = 5, 0.1
+MAX_SEARCHES = 1_000
+CONFLICTS, CONFLICT_PAUSE_SECONDS = 5, 1.0
+"""How often in a row another program may have fetched the updates: the request of a gateway that was killed also counts
+as one, until Telegram notices."""
 MAX_MENU, MAX_MENU_TEXT = 100, 256
 MAX_BUTTON_BYTES = 64
 _UPLOADS = (
@@ -77,6 +82,8 @@ class TelegramChannel:
         self._secret = secret
         self._reader: UpdateReader | None = None
         self._one_at_a_time = anyio.Lock()
+        self._probed: dict[str, int] = {}
+        """Where interrupted searches for messages go on, by the keys of the messages."""
         self.close = api.close
 
     @property
@@ -92,6 +99,7 @@ class TelegramChannel:
     async def listen(self, inbox: ChannelInbox) -> None:
         backoff = Backoff()
         is_ready = False
+        conflicts = 0
         while True:
             try:
                 if not is_ready:
@@ -102,11 +110,16 @@ class TelegramChannel:
                     await anyio.sleep_forever()
                 await self._poll(inbox)
                 backoff.reset()
+                conflicts = 0
             except TelegramRefused as error:
                 if error.code == CONFLICT:
-                    raise AccountRefused(
-                        "Another program fetches the messages of this bot. Stop it, or use another bot."
-                    ) from error
+                    conflicts += 1
+                    if conflicts == CONFLICTS:
+                        raise AccountRefused(
+                            "Another program fetches the messages of this bot. Stop it, or use another bot."
+                        ) from error
+                    await anyio.sleep(CONFLICT_PAUSE_SECONDS)
+                    continue
                 inbox.failed(str(error))
                 await backoff.wait(error.retry_after)
             except (DeliveryFailed, OSError) as error:
@@ -245,14 +258,28 @@ class TelegramChannel:
         """Look for a message that may have been sent.
 
         Bots cannot read a chat. But setting the buttons that a message already has changes nothing, and the error says
-        whether the message exists and is the bot's own.
+        whether the message exists and is the bot's own. If the search fails in between, the next one goes on there.
         """
         if outgoing.reaction is not None or outgoing.edits is not None:
             return None  # repeating these changes nothing
         known = [int(each) for each in (after, outgoing.to.message_id) if each and each.isdecimal()]
         if not known:
             return None
-        for number in range(max(known) + 1, max(known) + 1 + MAX_PROBES):
+        first = max(known) + 1
+        for number in range(max(first, self._probed.pop(outgoing.key, first)), first + MAX_PROBES):
+            try:
+                if await self._is_own(outgoing, number):
+                    return str(number)
+            except DeliveryFailed:
+                self._probed[outgoing.key] = number
+                while len(self._probed) > MAX_SEARCHES:
+                    del self._probed[next(iter(self._probed))]
+                raise
+        return None
+
+    async def _is_own(self, outgoing: OutgoingMessage, number: int) -> bool:
+        """Return whether a message of the bot has a number; repeated a few times, because a search is many requests."""
+        for attempt in range(1, PROBE_ATTEMPTS + 1):
             try:
                 await self._api.call(
                     "editMessageReplyMarkup",
@@ -262,12 +289,18 @@ class TelegramChannel:
                 )
             except TelegramRefused as error:
                 if UNCHANGED in error.description:
-                    return str(number)
-                if error.code != 400:
-                    raise DeliveryFailed(str(error), retry_after=error.retry_after, uncertain=True) from error
-                continue
-            return str(number)
-        return None
+                    return True
+                if error.code == 400:
+                    return False
+                if error.final or error.retry_after or attempt == PROBE_ATTEMPTS:
+                    raise
+            except DeliveryFailed:
+                if attempt == PROBE_ATTEMPTS:
+                    raise
+            else:
+                return True
+            await anyio.sleep(PROBE_PAUSE_SECONDS * attempt)
+        raise AssertionError
 
     async def show_typing(self, to: Origin) -> None:
         await self._api.call("sendChatAction", **_chat(to), action="typing")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from msgspec.structs import replace
+
 from retinue.channels.channel import ChannelAccount
 from retinue.dispatch.settings import (
     ChatAccess,
+    DmPolicy,
     GroupChatSettings,
+    GroupPolicy,
+    GroupRules,
+    GuildRules,
     InboundSettings,
     QueueSettings,
     SenderId,
@@ -76,6 +82,39 @@ class CommandsSettings(Settings):
     """Whether the owner can restart the gateway from a chat with `/restart`."""
 
 
+class AccountRules(ChannelAccount):
+    """One account of a channel, and what it sets instead of the channel."""
+
+    dm_policy: DmPolicy | None = key(None)
+    """Who may write directly to this account."""
+    allow_from: list[SenderId] | None = key(None)
+    """Senders that may write to this account."""
+    group_policy: GroupPolicy | None = key(None)
+    """Which groups of this account are answered."""
+    group_allow_from: list[SenderId] | None = key(None)
+    """Senders that may write in groups of this account."""
+    groups: dict[str, GroupRules] | None = key(None)
+    """Settings per group of this account."""
+    channels: dict[str, GroupRules] | None = key(None)
+    """Settings per channel of the Slack workspace of this account."""
+    guilds: dict[str, GuildRules] | None = key(None)
+    """Settings per Discord server of this account."""
+    history_limit: int | None = key(None, ge=0)
+    """How many earlier messages of a group the agent sees."""
+
+
+_OF_ACCOUNTS = (
+    "dm_policy",
+    "allow_from",
+    "group_policy",
+    "group_allow_from",
+    "groups",
+    "channels",
+    "guilds",
+    "history_limit",
+)
+
+
 class ChannelSettings(ChatAccess):
     """A channel; each kind of channel has additional keys."""
 
@@ -84,7 +123,7 @@ class ChannelSettings(ChatAccess):
     other_keys: dict[str, Any] = key({})
     enabled: bool = key(True)
     """Whether the channel is used."""
-    accounts: dict[str, ChannelAccount] = key({})
+    accounts: dict[str, AccountRules] = key({})
     """Settings of each account of the channel."""
     default_account: str | None = key(None)
     """The account that is used if none is named. Default: the first."""
@@ -96,3 +135,10 @@ class ChannelSettings(ChatAccess):
     """Maximum length of a message in characters."""
     media_max_mb: float | None = key(None, gt=0)
     """Maximum size of a file."""
+
+    def for_account(self, name: str) -> ChannelSettings:
+        """Return the settings as they hold for one account: what it sets itself replaces what the channel sets."""
+        account = self.accounts.get(name)
+        own = {each: getattr(account, each, None) for each in _OF_ACCOUNTS} if account is not None else {}
+        changed = {each: value for each, value in own.items() if value is not None}
+        return replace(self, **changed) if changed else self

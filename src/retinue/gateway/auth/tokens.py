@@ -43,6 +43,11 @@ _USED = "UPDATE gateway_tokens SET used_at = ? WHERE id = ?"
 _DEAD = "SELECT id FROM gateway_tokens WHERE revoked_at IS NOT NULL OR expires_at <= ?"
 
 
+def pairing_link(address: str, code: str) -> str:
+    """Return the link of a QR code; browsers send the part with the code to no server."""
+    return f"{address}#pair={code}"
+
+
 class TokenRecord(Struct, frozen=True):
     """The record of a token; it has a hash of the secret, not the secret."""
 

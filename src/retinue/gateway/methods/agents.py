@@ -17,6 +17,7 @@ from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.prompting import time_zone
 from retinue.runtime.agents.workspace import identity_of, locate_workspace
+from retinue.runtime.turns.loop_setup import find_budgets
 from retinue.sessions.usage import group_of, group_usage, sum_usage
 from retinue.storage.files import NotThere
 from retinue.wire import agents as wire
@@ -99,6 +100,8 @@ async def search_memory(call: Call, params: wire.SearchMemory) -> wire.MemoryHit
             snippet=hide(hit.snippet),
             source=hit.source,
             origin=hit.origin.origin,
+            parts=wire.ScoreShares(hit.parts.text, hit.parts.vector, hit.parts.exact, hit.parts.decay),
+            matched=hit.matched,
         )
         for hit in found.hits
     ]
@@ -166,6 +169,26 @@ async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
     zone = time_zone(home)
     groups = group_usage(records, lambda record: group_of(record, params.by, zone))
     return wire.UsageSums(sum_usage(records), groups)
+
+
+@registry.implements(wire.USAGE_BUDGETS)
+async def list_budgets(call: Call, params: wire.OfAgent) -> wire.BudgetList:
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
+    rows = [
+        wire.BudgetRow(
+            agent=agent,
+            name=each.name,
+            usd=each.used.cost,
+            tokens=each.used.total,
+            usd_limit=each.limit.usd,
+            token_limit=each.limit.tokens,
+            session_key=each.session,
+        )
+        for agent in agents
+        for each in find_budgets(call.runtime.agent(agent))
+    ]
+    return wire.BudgetList(rows)
 
 
 @registry.implements(wire.PROMPT_SHOW)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
+
 from msgspec import convert
 from msgspec.structs import replace
 
 from retinue.gateway.auth.pairing import PairingRequest, format_code
+from retinue.gateway.auth.request_source import address_for_others
+from retinue.gateway.auth.tokens import CODE_MINUTES, pairing_link
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.tools.approvals.broker import format_outcome
 from retinue.wire import approvals as wire
 from retinue.wire.frames import Done, Nothing
-from retinue.wire.protocol import ErrorCode, with_implied
+from retinue.wire.protocol import ErrorCode, Scope, with_implied
 
 registry = MethodRegistry()
 
@@ -99,11 +104,7 @@ async def list_devices(call: Call, params: Nothing) -> wire.Devices:
 
 @registry.implements(wire.DEVICES_APPROVE)
 async def approve(call: Call, params: wire.ApproveDevice) -> Done:
-    beyond = with_implied(params.scopes) - call.principal.scopes
-    if beyond:
-        raise RequestRefused(
-            ErrorCode.FORBIDDEN, f"Your token does not have these scopes itself: {', '.join(sorted(beyond))}."
-        )
+    _require_own(call, params.scopes)
     request = call.gateway.auth.pairing.approve(params.code, params.scopes)
     _record(call, "gateway_device_approved", request, scopes=sorted(params.scopes))
     return Done()
@@ -113,6 +114,38 @@ async def approve(call: Call, params: wire.ApproveDevice) -> Done:
 async def reject(call: Call, params: wire.OfRequest) -> Done:
     _record(call, "gateway_device_rejected", call.gateway.auth.pairing.reject(params.code))
     return Done()
+
+
+@registry.implements(wire.DEVICES_INVITE)
+async def invite(call: Call, params: wire.InviteDevice) -> wire.Invitation:
+    _require_own(call, params.scopes)
+    home, here = call.runtime.home, call.gateway.state.address
+    code = call.gateway.auth.tokens.create_code(params.scopes)
+    details = {"scopes": sorted(params.scopes)}
+    home.audit.record("gateway_pairing_code_created", call.principal.audited_as, details)
+    expires_at = home.clock.now() + timedelta(minutes=CODE_MINUTES)
+    path = f"{home.config.gateway.control_ui.base_path.rstrip('/')}/"
+    elsewhere = address_for_others(home.config.gateway, here)
+    spelled = f"{code[:4]}-{code[4:]}"
+    if elsewhere is None:
+        return wire.Invitation(spelled, f"{here}{path}", expires_at)
+    link = pairing_link(f"{elsewhere}{path}", spelled)
+    return wire.Invitation(spelled, f"{elsewhere}{path}", expires_at, link, _draw_qr_code(link))
+
+
+def _draw_qr_code(text: str) -> tuple[str, ...]:
+    import segno
+
+    return tuple("".join("1" if cell else "0" for cell in row) for row in segno.make(text, error="l").matrix_iter())
+
+
+def _require_own(call: Call, wanted: Iterable[Scope]) -> None:
+    """Raise `RequestRefused` for scopes that the caller does not have: nobody can give more than that."""
+    beyond = with_implied(wanted) - call.principal.scopes
+    if beyond:
+        raise RequestRefused(
+            ErrorCode.FORBIDDEN, f"Your token does not have these scopes itself: {', '.join(sorted(beyond))}."
+        )
 
 
 @registry.implements(wire.DEVICES_REVOKE)

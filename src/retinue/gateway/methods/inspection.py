@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import anyio
 import anyio.to_thread
 from msgspec import convert
 from msgspec.structs import replace
 
+from retinue.core.errors import RetinueError
+from retinue.core.keys import SessionKey
+from retinue.dispatch.contacts import ContactState
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.chats import find_account, list_accounts
+from retinue.runtime.agents.contacts import decide_pairing, open_contacts
 from retinue.wire import inspection as wire
 from retinue.wire.agents import OfAgent
-from retinue.wire.frames import Nothing
+from retinue.wire.frames import Done, Nothing
+from retinue.wire.protocol import ErrorCode
+
+CHECK_SECONDS = 20.0
+MAX_PRINTED_CHARS = 4_000
+DISABLED = "The account is disabled or its settings are incomplete."
 
 registry = MethodRegistry()
 
@@ -139,18 +150,101 @@ async def list_mcp_servers(call: Call, params: Nothing) -> wire.McpServerList:
     return wire.McpServerList(rows)
 
 
+@registry.implements(wire.MCP_TEST)
+async def test_mcp_server(call: Call, params: wire.OfServer) -> wire.McpTrial:
+    from retinue.runtime.inspect.mcp import try_server
+
+    home = call.runtime.home
+    if params.server not in home.config.mcp.servers:
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no MCP server '{params.server}'. See mcp.servers.")
+    trial = await try_server(home, params.server)
+    hide = call.runtime.shared.tools.hide
+    tools = [wire.McpTool(tool.name, tool.description) for tool in trial.catalog.tools]
+    return wire.McpTrial(tools, hide(trial.problem), hide(trial.printed)[-MAX_PRINTED_CHARS:])
+
+
+@registry.implements(wire.TOOLS_LIST)
+async def list_tools(call: Call, params: OfAgent) -> wire.ToolList:
+    from retinue.runtime.inspect.explain import choose_model, every_tool, inspect_session
+
+    home = call.runtime.home
+    key = SessionKey.main(home.agent_id(params.agent))
+    model = await choose_model(home, key, None)
+
+    def look() -> wire.ToolList:
+        standing = inspect_session(home, key, model=model.ref if model else None)
+        rows = []
+        for tool in every_tool(home).values():
+            decision = standing.judge_listed(tool.name, owner_only=tool.owner_only)
+            rows.append(
+                wire.ToolRow(
+                    name=tool.name,
+                    summary=tool.summary,
+                    decision=decision.effect.value,
+                    layer=decision.layer.value,
+                    because=decision.because,
+                    deferred=tool.deferred,
+                    owner_only=tool.owner_only,
+                )
+            )
+        return wire.ToolList(rows)
+
+    return await anyio.to_thread.run_sync(look)
+
+
 @registry.implements(wire.CHANNELS_LIST)
 async def list_channels(call: Call, params: Nothing) -> wire.ChannelList:
+    from retinue.runtime.inspect.channels import describe_accounts
+
     home, rows = call.runtime.home, []
+    known = {(each.channel, each.account): each for each in describe_accounts(home, call.runtime.services.database)}
     for name in list_accounts(home):
-        account = find_account(home, *name)
+        account, facts = find_account(home, *name), known[name]
         rows.append(
             wire.ChannelRow(
                 channel=name[0],
                 account=name[1],
                 enabled=account is not None,
                 listening=call.gateway.background.listeners.is_listening(name),
-                reason="" if account is not None else "The account is disabled or its settings are incomplete.",
+                reason=(facts.error or "") if account is not None else DISABLED,
+                state=facts.state if account is not None else "",
+                waiting=facts.waiting,
+                heard_at=facts.heard_at,
             )
         )
-    return wire.ChannelList(rows)
+    contacts = [
+        wire.ContactRow(
+            code=each.code,
+            channel=each.channel,
+            address=each.address,
+            name=each.name,
+            state=each.state.value,
+            asked_at=each.asked_at,
+            decided_by=each.decided_by,
+        )
+        for each in open_contacts(home, call.runtime.services).list()
+    ]
+    return wire.ChannelList(rows, contacts)
+
+
+@registry.implements(wire.CHANNELS_CHECK)
+async def check_account(call: Call, params: wire.OfAccount) -> wire.AccountChecked:
+    from retinue.runtime.inspect.channels import identify_account, pick_account
+
+    home = call.runtime.home
+    account = pick_account(home, params.channel, params.account)
+    try:
+        with anyio.fail_after(CHECK_SECONDS):
+            found = await identify_account(home, account)
+    except TimeoutError:
+        return wire.AccountChecked(problem=f"The service did not answer within {CHECK_SECONDS:g} seconds.")
+    except RetinueError as error:
+        return wire.AccountChecked(problem=call.runtime.shared.tools.hide(str(error)))
+    return wire.AccountChecked(found.name, found.address)
+
+
+@registry.implements(wire.CHANNELS_DECIDE)
+async def decide_person(call: Call, params: wire.DecideContact) -> Done:
+    state = ContactState.APPROVED if params.approve else ContactState.REJECTED
+    decide_pairing(call.runtime.home, call.runtime.services, params.code, state, call.principal.audited_as)
+    return Done()

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
-from retinue.core.envelope import Inbound, Source
-from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.envelope import Attachment, Inbound, Source
+from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
-from retinue.dispatch.reply import ParsedReply, VisibleStream, show_message
+from retinue.dispatch.reply import ParsedReply, VisibleStream, parse_reply, show_message
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
+from retinue.runtime.channels.delivery import attach_media, find_media_root
 from retinue.runtime.commands.session_api import SessionApi, describe_commands
 from retinue.sessions.entries import (
     DECIDED,
     TURN_ENDED,
     UNANSWERED,
+    Body,
     MessageAdded,
     Noted,
     SettingChanged,
@@ -32,11 +32,17 @@ from retinue.sessions.entries import (
 )
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.codec import format_time
-from retinue.sessions.jsonl.lines import open_regular
+from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.search import search_transcripts
-from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
-from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import read_tail, read_whole
+from retinue.sessions.session import (
+    FORKED_FROM,
+    LABEL,
+    REASONING,
+    SPAWNED_BY,
+    VERBOSE,
+    Session,
+    recorded_person,
+)
 from retinue.sessions.tree import fork_entries
 from retinue.wire import sessions as wire
 from retinue.wire.frames import Done, SessionsChanged
@@ -47,6 +53,8 @@ registry = MethodRegistry()
 
 TAIL_BYTES = 1_000_000
 """How much of a long transcript is read for its newest messages."""
+MAX_SENT_BYTES = 5_000_000
+"""The largest file of an answer that clients get; a frame holds it in base64."""
 FORK_PREFIX = "chat-"
 """The page names sessions that it starts like this, too."""
 _VERDICTS = {"allow-once": "Allowed once", "allow-always": "Always allowed"}
@@ -71,6 +79,8 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
         started_at=session.started_at,
         updated_at=session.updated_at,
         running=call.gateway.runtime.dispatcher.is_active(session.key),
+        spawned_by=session.setting(SPAWNED_BY),
+        forked_from=session.setting(FORKED_FROM),
     )
 
 
@@ -108,7 +118,6 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     session = parts.store.peek(key)
     found = HistoryPage([], [], 0)
     if session is not None:
-        path = parts.store.path_of(session.id)
         options = HistoryOptions(
             params.limit,
             parts.shared.tools.redact,
@@ -118,7 +127,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
             skip=params.skip,
             messages=session.messages,
         )
-        found = await anyio.to_thread.run_sync(read_messages, path, options)
+        found = await anyio.to_thread.run_sync(read_messages, parts.store, session.id, options)
     return wire.History(
         session_key=key.text,
         session_id=session.id if session else None,
@@ -207,32 +216,56 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     stores = [call.runtime.agent(agent).store for agent in agents]
-    rows = [(session, store.path_of(session.id)) for store in stores for session in store.list()]
-    rows.sort(key=lambda row: _cursor_of(row[0]), reverse=True)
-    keyed = [(session.key.text, path) for session, path in rows]
-    found, complete = await anyio.to_thread.run_sync(search_transcripts, keyed, params.query, params.limit)
+    rows = [(store, session) for store in stores for session in store.list()]
+    rows.sort(key=lambda row: _cursor_of(row[1]), reverse=True)
+    found, complete = await anyio.to_thread.run_sync(search_transcripts, rows, params.query, params.limit)
     hide = call.runtime.shared.tools.hide
-    hits = [wire.FoundMessage(key, each.entry, each.role, each.at, hide(each.snippet)) for key, each in found]
+    hits = [wire.FoundMessage(of.key.text, each.entry, each.role, each.at, hide(each.snippet)) for of, each in found]
     return wire.FoundMessages(hits, complete)
 
 
 @registry.implements(wire.FORK)
-async def fork(call: Call, params: OfSession) -> wire.ForkedSession:
+async def fork(call: Call, params: wire.ForkSession) -> wire.ForkedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
-    _, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    _, tree = await anyio.to_thread.run_sync(store.read, session.id)
     fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
-    name = f"Copy of {session.label}" if session.label else "Copy of a conversation"
-    store.begin(fresh, (*fork_entries(tree), SettingChanged(LABEL, name[:200])))
+    bodies: list[Body] = [*fork_entries(tree, params.before), SettingChanged(FORKED_FROM, key.text)]
+    # A branch that begins with another first message gets its name from that message, like every conversation.
+    if params.before is None or len(bodies) > 1:
+        name = f"{'Copy' if params.before is None else 'Branch'} of {session.label or 'a conversation'}"
+        bodies.append(SettingChanged(LABEL, name[:200]))
+    store.begin(fresh, bodies)
     _publish(call, fresh, "forked")
     return wire.ForkedSession(session_key=fresh.text)
+
+
+@registry.implements(wire.FILE)
+async def read_sent_file(call: Call, params: wire.ReadSentFile) -> wire.SentFile:
+    key = _session(call, params)
+    store, session = _stored(call, key)
+    agent = call.runtime.agent(key.agent)
+
+    def read() -> tuple[list[Attachment], list[str]]:
+        _, tree = store.read(session.id)
+        answers = (entry.body.message for entry in tree.path if isinstance(entry.body, MessageAdded))
+        texts = [answer.text for answer in answers if isinstance(answer, AssistantMessage) and "MEDIA" in answer.text]
+        if not any(params.path in parse_reply(text).media for text in texts):
+            raise RequestRefused(ErrorCode.NOT_FOUND, "No answer of this session sends that file.")
+        return attach_media(find_media_root(agent, recorded_person(session)), [params.path], MAX_SENT_BYTES)
+
+    attached, lost = await anyio.to_thread.run_sync(read)
+    file = next((each for each in attached if not each.url), None)
+    if file is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND, lost[0].strip("()") if lost else "It is an address, not a file.")
+    return wire.SentFile(file.name, file.media_type, file.data)
 
 
 @registry.implements(wire.EXPORT)
 async def export(call: Call, params: wire.ExportSession) -> wire.ExportedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
-    header, tree = await anyio.to_thread.run_sync(read_whole, store.path_of(session.id))
+    header, tree = await anyio.to_thread.run_sync(store.read, session.id)
     write = export_json if params.form == "json" else export_markdown
     text = write(header, tree.path, redact=call.runtime.agent(key.agent).shared.tools.redact)
     return wire.ExportedSession(session_key=key.text, text=text)
@@ -249,7 +282,7 @@ async def archive(call: Call, params: OfSession) -> Done:
     return Done()
 
 
-def _stored(call: Call, key: SessionKey) -> tuple[SessionStore, Session]:
+def _stored(call: Call, key: SessionKey) -> tuple[StoredSessions, Session]:
     store = call.runtime.agent(key.agent).store
     session = store.peek(key)
     if session is None:
@@ -283,9 +316,9 @@ class HistoryPage(Struct, frozen=True):
     total: int
 
 
-def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
+def read_messages(store: StoredSessions, session: SessionId, options: HistoryOptions) -> HistoryPage:
     """Read the newest messages of a transcript."""
-    entries, unread = _read_entries(path, options)
+    entries, unread = _read_entries(store, session, options)
     messages: list[TranscriptEntry] = []
     notes: dict[str, list[dict[str, str]]] = {}
     first: list[dict[str, str]] = []
@@ -312,17 +345,19 @@ def read_messages(path: Path, options: HistoryOptions) -> HistoryPage:
     )
 
 
-def _read_entries(path: Path, options: HistoryOptions) -> tuple[Sequence[TranscriptEntry], bool]:
+def _read_entries(
+    store: StoredSessions, session: SessionId, options: HistoryOptions
+) -> tuple[Sequence[TranscriptEntry], bool]:
     """Read the entries that a page needs, and whether older ones were not read.
 
     The end of a long transcript is enough for its newest messages; reading all of it takes seconds.
     """
-    with open_regular(path) as descriptor:
-        if os.fstat(descriptor).st_size > TAIL_BYTES:
-            found = read_tail(descriptor, TAIL_BYTES).tree.path
-            if sum(isinstance(entry.body, MessageAdded) for entry in found) > options.skip + options.limit:
-                return found, True
-    return read_whole(path)[1].path, False
+    tree, is_whole = store.read_end(session, TAIL_BYTES)
+    if is_whole:
+        return tree.path, False
+    if sum(isinstance(entry.body, MessageAdded) for entry in tree.path) > options.skip + options.limit:
+        return tree.path, True
+    return store.read(session)[1].path, False
 
 
 def _read_note(noted: Noted, options: HistoryOptions) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from retinue.gateway.methods import (
     automation,
     inspection,
     messages,
+    running,
     sessions,
     setup,
     skills,
@@ -24,7 +25,10 @@ from retinue.gateway.plugins import plugin_methods
 from retinue.plugins.registry import PluginRegistry
 from retinue.wire.methods import METHODS
 
-_NOUNS = (system, messages, sessions, agents, approvals, automation, setup, subagents, inspection, workspace, skills)
+_NOUNS = (
+    *(system, messages, sessions, agents, approvals, automation, setup, subagents),
+    *(inspection, workspace, skills, running),
+)
 
 
 def methods_with_plugins(registry: PluginRegistry) -> Mapping[str, MethodBinding]:

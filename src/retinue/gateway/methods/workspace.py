@@ -6,6 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
@@ -13,7 +14,9 @@ from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.workspace import locate_workspace
+from retinue.runtime.inspect.file_labels import labels_of_files, vouch_for
 from retinue.storage.files import EntryKind, NotThere, Root, TooMany
+from retinue.storage.labels.file_labels import FileLabel
 from retinue.wire import workspace as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.protocol import ErrorCode
@@ -66,6 +69,11 @@ async def list_files(call: Call, params: OfAgent) -> wire.WorkspaceFiles:
     in_prompt = {row.name for row in BOOTSTRAP_FILES}
 
     def look() -> wire.WorkspaceFiles:
+        listed = walk()
+        labels = labels_of_files(call.runtime.home, agent, [file.path for file in listed.files])
+        return replace(listed, files=[_with_label(file, labels[file.path]) for file in listed.files])
+
+    def walk() -> wire.WorkspaceFiles:
         found: list[wire.WorkspaceFile] = []
         with _open(call, agent) as root:
             try:
@@ -83,6 +91,20 @@ async def list_files(call: Call, params: OfAgent) -> wire.WorkspaceFiles:
             return wire.WorkspaceFiles(str(root.path), found, complete=True)
 
     return await anyio.to_thread.run_sync(look)
+
+
+def _with_label(file: wire.WorkspaceFile, found: FileLabel) -> wire.WorkspaceFile:
+    label, via = found.label, str(found.via) if found.via else ""
+    return replace(file, origin=label.origin, private=label.private, via=via, lines=found.lines)
+
+
+@registry.implements(wire.WORKSPACE_VOUCH)
+async def vouch(call: Call, params: wire.OfFile) -> wire.FileOrigin:
+    _check_path(params.path)
+    home, agent = call.runtime.home, _agent(call, params)
+    place = locate_workspace(home, agent) / params.path
+    label = (await anyio.to_thread.run_sync(vouch_for, home, agent, str(place), call.principal.audited_as)).label
+    return wire.FileOrigin(params.path, label.origin, label.private)
 
 
 @registry.implements(wire.WORKSPACE_READ)

@@ -21,7 +21,7 @@ from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.telemetry.tracing import Tracer
 from retinue.security.secrets import Secrets
-from retinue.sessions.store import SessionStore
+from retinue.sessions.protocol import StoredSessions
 from retinue.storage.database import Database
 from retinue.toolkit.mcp.servers import McpServers
 from retinue.toolkit.processes.command_table import CommandTable
@@ -69,7 +69,7 @@ class Agent(msgspec.Struct, frozen=True, eq=False):
     shared: HomeServices
     workspace: AgentWorkspace
     access: ModelAccess
-    store: SessionStore
+    store: StoredSessions
     engine: ContextEngine
 
     @property

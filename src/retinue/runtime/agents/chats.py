@@ -11,11 +11,13 @@ from retinue.channels.channel import ChannelAccount
 from retinue.channels.http import NAME as HTTP
 from retinue.config.schema import Config
 from retinue.config.sections.agents import AgentDefaults, AgentSettings
-from retinue.config.sections.routing import ChannelSettings
+from retinue.config.sections.routing import AccountRules, ChannelSettings
 from retinue.context.prompt.inputs import ChannelFacts, ChatKind, Reactions
 from retinue.core.envelope import Capabilities, Inbound, Source
 from retinue.core.extension import ChannelExtension
 from retinue.core.keys import SessionKey, SessionKind
+from retinue.dispatch.admission import find_rules, tools_for
+from retinue.dispatch.settings import GroupTools, TopicRules
 from retinue.runtime.home import Home
 from retinue.structs.declare import set_attributes
 
@@ -43,15 +45,22 @@ class ChatPlace(Struct, frozen=True):
     account: str = ""
     peer: str = ""
     is_shared: bool = False
+    thread: str | None = None
+    guild: str | None = None
+    names: tuple[str | None, str | None] = (None, None)
+    """The names of the group and of its server."""
 
 
 def place_of(session: SessionKey, inbound: Inbound) -> ChatPlace | None:
     """Return the chat of a message; None if nobody wrote it and its session belongs to no chat."""
     origin = inbound.origin
     if origin is not None:
-        return ChatPlace(origin.channel, origin.account, origin.peer, origin.kind.is_shared)
+        names = origin.peer_name, origin.guild_name
+        shared = origin.kind.is_shared
+        return ChatPlace(origin.channel, origin.account, origin.peer, shared, origin.thread, origin.guild, names)
     if session.channel:
-        return ChatPlace(session.channel, session.account or "", session.peer or "", session.kind.is_shared)
+        shared = session.kind.is_shared
+        return ChatPlace(session.channel, session.account or "", session.peer or "", shared, session.thread)
     return ChatPlace(inbound.channel) if inbound.source is Source.CHAT else None
 
 
@@ -106,7 +115,7 @@ def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
 
 def _accounts_of(name: str, channel: ChannelSettings) -> Mapping[str, ChannelAccount]:
     """Return the accounts of a channel; a chat service without accounts has one, with the keys of the channel."""
-    return channel.accounts or ({} if name == HTTP else {DEFAULT_ACCOUNT: ChannelAccount()})
+    return channel.accounts or ({} if name == HTTP else {DEFAULT_ACCOUNT: AccountRules()})
 
 
 def _capabilities_of(
@@ -146,13 +155,24 @@ def describe_chat(home: Home, agent: AgentSettings, place: ChatPlace) -> Channel
     )
 
 
+def rules_of(config: Config, place: ChatPlace | None) -> TopicRules | None:
+    """Return the settings of a group; None for other chats, and if nothing is configured."""
+    channel = config.channels.get(place.channel) if place is not None and place.is_shared else None
+    if channel is None or place is None:
+        return None
+    return find_rules(channel.for_account(place.account), place.peer, place.thread, place.guild, place.names)
+
+
 def group_context(config: Config, place: ChatPlace) -> str:
     """Return the configured text about a group; empty if there is none."""
-    channel = config.channels.get(place.channel)
-    if channel is None or not place.is_shared:
-        return ""
-    rules = channel.groups.get(place.peer) or channel.groups.get("*")
+    rules = rules_of(config, place)
     return rules.system_prompt or "" if rules else ""
+
+
+def tools_of_group(config: Config, session: SessionKey, inbound: Inbound) -> GroupTools | None:
+    """Return which tools the sender of a message may use in its group; None if nothing is set."""
+    rules = rules_of(config, place_of(session, inbound))
+    return tools_for(rules, inbound.origin) if rules is not None else None
 
 
 def _find_settings(home: Home, place: ChatPlace) -> AccountSettings | None:

@@ -11,6 +11,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelRef
 from retinue.core.people import Person, Role
+from retinue.dispatch.settings import GroupTools
 from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.confinement import decide_sandbox
 from retinue.sessions.session import ELEVATED, Session, person_of
@@ -52,10 +53,15 @@ def session_layers(
     session: SessionKey,
     model: ModelRef | None,
     person: Person | None = None,
+    group: GroupTools | None = None,
 ) -> Layers:
-    """Return the policy layers that are known before a tool is called; `person` is set if it is not for the owner."""
+    """Return the policy layers that are known before a tool is called; `person` is set if it is not for the owner.
+
+    `group` are the rules of the group in which the message was written.
+    """
+    of_group = (_scope("the rules of this group", group, None),) if group is not None else ()
     return Layers(
-        general=tuple(_general(config, settings)),
+        general=(*_general(config, settings), *of_group),
         provider=tuple(_provider(config, settings, model)),
         sandbox=_sandbox(config, settings) if must_be_sandboxed(settings, session) else (),
         person=person_scopes(person, sandboxed=is_sandboxed(settings, session)),
@@ -163,7 +169,7 @@ def _subagent(config: Config, settings: AgentSettings, session: SessionKey) -> S
     )
 
 
-def _scope(name: str, rules: AllowRules | ToolsSection, profile: str | None) -> Scope:
+def _scope(name: str, rules: AllowRules | ToolsSection | GroupTools, profile: str | None) -> Scope:
     return Scope(name, profile, tuple(rules.allow), tuple(rules.also_allow), tuple(rules.deny))
 
 

@@ -43,7 +43,7 @@ from retinue.hooks import HookBus, HookChange
 from retinue.plugins.builtin import BUILT_IN_NAMES
 from retinue.plugins.containment import call_contained
 from retinue.plugins.manifest import PluginError
-from retinue.runtime.agents.chats import ChatPlace, describe_chat, group_context
+from retinue.runtime.agents.chats import ChatPlace, describe_chat, group_context, rules_of
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.workspace import AgentWorkspace, docs_folder, stays_in_workspace
 from retinue.runtime.home import Home, generated_secret
@@ -113,6 +113,8 @@ class SessionFacts(Struct, frozen=True):
     runtime: RuntimeFacts
     channel: ChannelFacts | None
     group: str
+    group_skills: frozenset[str] | None
+    """The skills that the group may use; None for all."""
     heartbeat: HeartbeatFacts | None
     docs: DocsFacts | None
     owners: OwnerFacts | None
@@ -125,8 +127,10 @@ class SessionFacts(Struct, frozen=True):
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """Build the prompt of a session of this agent from the current files."""
     files = await _read_files(workspace, order, bus)
-    catalog = workspace.skill_catalog(remote=order.is_remote) if order.lists_skills else NO_SKILLS
     facts = _session_facts(workspace, order)
+    catalog = NO_SKILLS
+    if order.lists_skills:
+        catalog = workspace.skill_catalog(remote=order.is_remote, only=facts.group_skills)
     names = workspace.tool_names.get(lambda: frozenset(tool.name for tool in order.tools), order.tools)
     by_tool = facts.channel is not None and facts.channel.message_tool and "message" in names
     contribution = _contribution(workspace.home, order.model)
@@ -161,10 +165,12 @@ def _session_facts(workspace: AgentWorkspace, order: PromptOrder) -> SessionFact
 def _describe_session(workspace: AgentWorkspace, session: SessionKey, place: ChatPlace | None) -> SessionFacts:
     home, settings = workspace.home, workspace.settings
     is_repository = (workspace.root.path / ".git").exists()
+    rules = rules_of(home.config, place)
     return SessionFacts(
         runtime=_describe_machine(workspace, session),
         channel=describe_chat(home, settings, place) if place else None,
         group=group_context(home.config, place) if place else "",
+        group_skills=None if rules is None or rules.skills is None else frozenset(rules.skills),
         heartbeat=_heartbeat_facts(workspace, session),
         docs=_describe_docs(home),
         owners=_owners(home),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from anyio import to_thread
@@ -71,14 +71,18 @@ class SkillVariables(Mapping[str, str]):
 
 
 async def offered_variables(
-    workspace: AgentWorkspace, secrets: Secrets, *, remote: bool
+    workspace: AgentWorkspace, secrets: Secrets, *, remote: bool, only: Collection[str] | None = None
 ) -> tuple[OfferedVariables, ...]:
     """Return the variables of the skills that a run may use, with their secrets resolved.
 
     A variable that would change what programs load, run or connect to is refused; one with an unavailable secret is
-    omitted.
+    omitted. `only` names the skills that a group may use.
     """
-    wanted = [(skill, variables) for skill, variables in _configured(workspace) if skill.allow_remote or not remote]
+    wanted = [
+        (skill, variables)
+        for skill, variables in _configured(workspace)
+        if (skill.allow_remote or not remote) and (only is None or skill.name in only)
+    ]
     if not wanted:
         return ()
     fetched = await to_thread.run_sync(lambda: [_fetch(variables, secrets) for _, variables in wanted])
@@ -163,9 +167,11 @@ class HomeTools:
             if command.end is None and command.launch.session == session
         )
 
-    async def offered_variables(self, workspace: AgentWorkspace, *, remote: bool) -> tuple[OfferedVariables, ...]:
+    async def offered_variables(
+        self, workspace: AgentWorkspace, *, remote: bool, only: Collection[str] | None = None
+    ) -> tuple[OfferedVariables, ...]:
         """Return the environment variables of the skills that a run may use."""
-        return await offered_variables(workspace, self.secrets, remote=remote)
+        return await offered_variables(workspace, self.secrets, remote=remote, only=only)
 
     def hide(self, text: str) -> str:
         """Return the text without the exact secrets that this process knows; text that only looks like a key stays."""

@@ -23,7 +23,6 @@ from retinue.core.labels import is_instruction_file, is_private_file
 from retinue.runtime.home import Home, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import read_whole
 from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.library import (
     CheckedSkill,
@@ -140,7 +139,7 @@ class AgentWorkspace(Struct, frozen=True):
     tool_lines: MemoizeLast[Any] = field(default_factory=MemoizeLast)
     tool_names: MemoizeLast[frozenset[str]] = field(default_factory=MemoizeLast)
     _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
-    _catalogs: dict[bool, MemoizeLast[SkillCatalog]] = field(default_factory=dict)
+    _catalogs: dict[tuple[bool, frozenset[str] | None], MemoizeLast[SkillCatalog]] = field(default_factory=dict)
 
     @property
     def id(self) -> AgentId:
@@ -165,21 +164,30 @@ class AgentWorkspace(Struct, frozen=True):
 
         return self._judged.get(judge, found, has_program)
 
-    def skill_catalog(self, *, remote: bool = False) -> SkillCatalog:
-        """Return the usable skills as the prompt lists them; for a remote message without those that refuse one."""
+    def skill_catalog(self, *, remote: bool = False, only: frozenset[str] | None = None) -> SkillCatalog:
+        """Return the usable skills as the prompt lists them; for a remote message without those that refuse one.
+
+        `only` names the skills that a group may use.
+        """
         judged = self.skills()
         limits = self.home.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
 
         def render() -> SkillCatalog:
             return render_catalog(
-                [each.skill for each in judged if each.gate.eligible and (each.skill.allow_remote or not remote)],
+                [
+                    each.skill
+                    for each in judged
+                    if each.gate.eligible
+                    and (each.skill.allow_remote or not remote)
+                    and (only is None or each.skill.name in only)
+                ],
                 max_skills=limits.max_skills_in_prompt,
                 max_chars=limits.max_skills_prompt_chars if own is None else own,
                 home=user_home(self.home),
             )
 
-        return self._catalogs.setdefault(remote, MemoizeLast()).get(render, judged)
+        return self._catalogs.setdefault((remote, only), MemoizeLast()).get(render, judged)
 
     def skill_programs(self) -> frozenset[str]:
         """Return the programs that the usable skills require."""
@@ -366,10 +374,11 @@ def open_sessions(home: Home, agent: AgentId) -> SessionStore:
 
 def sent_prompts(home: Home, key: SessionKey) -> list[PromptReport]:
     """Return the prompts that were sent in a session, oldest first; one for each change."""
-    session = open_sessions(home, key.agent).find(key)
+    store = open_sessions(home, key.agent)
+    session = store.find(key)
     if session is None:
         return []
-    _, tree = read_whole(home.paths.sessions(key.agent) / f"{session.id}.jsonl")
+    _, tree = store.read(session.id)
     return [
         from_plain(entry.body.data, PromptReport)
         for entry in tree.path

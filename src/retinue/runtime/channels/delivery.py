@@ -34,6 +34,8 @@ from retinue.sessions.session import person_of
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from retinue.core.people import Person
+    from retinue.runtime.agents.agent import Agent
     from retinue.runtime.home import Home
     from retinue.runtime.turns.sessions import Sessions
     from retinue.storage.files import Root
@@ -72,7 +74,9 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text, attachments = _format_text(inbound, outbound), list[Attachment]()
     if able.media:
         limit = max_media_bytes(found.channel, config.agents.defaults)
-        attachments, lost = attach_media(_media_root(sessions, inbound, outbound), outbound.media, limit)
+        agent = sessions.agent(outbound.session.agent)
+        person = person_of(agent.store.peek(outbound.session), inbound)
+        attachments, lost = attach_media(find_media_root(agent, person), outbound.media, limit)
         text = "\n".join(filter(None, (text, *lost)))
     prefix = f"{config.messages.response_prefix} " if config.messages.response_prefix else ""
     reply_to = _reply_target(found, origin, outbound)
@@ -97,10 +101,8 @@ def _reply_target(account: AccountSettings, origin: Origin, outbound: Outbound) 
     return outbound.reply_to or (origin.message_id if outbound.to_current or mode in ("first", "all") else None)
 
 
-def _media_root(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> Root:
+def find_media_root(agent: Agent, person: Person | None) -> Root:
     """Return the folder whose files an answer may contain: of the person for whom it is, or the whole workspace."""
-    agent = sessions.agent(outbound.session.agent)
-    person = person_of(agent.store.peek(outbound.session), inbound)
     root = agent.workspace.root
     if person is None:
         return root
@@ -214,7 +216,7 @@ class DeliveryService:
         self._sessions = sessions
         self._channels = channels
         self._chance = chance or random.Random()  # noqa: S311 - pauses, not secrets
-        self._busy: set[str] = set()
+        self._busy: set[tuple[str, str, str]] = set()
         self._news = anyio.Event()
         self._lively = 0
         self._accounts_of: Home | None = None
@@ -275,40 +277,62 @@ class DeliveryService:
         for head in self._sessions.services.outbox.heads():
             if head.due > now:
                 self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)
-            elif head.chat not in self._busy and len(self._busy) < MAX_AT_ONCE:
-                self._busy.add(head.chat)
+            elif (place := _place(head.outgoing.to)) not in self._busy and len(self._busy) < MAX_AT_ONCE:
+                self._busy.add(place)
                 tasks.start_soon(self._bring, head)
 
     async def _bring(self, head: Head) -> None:
         """Try to send one message; a failure is retried later."""
         outbox, to = self._sessions.services.outbox, head.outgoing.to
+        is_unsure = head.was_tried
         try:
             channel = await self._channels.find(to.channel, to.account)
             message_id = await self._find_sent(channel, head)
             if message_id is None:
+                is_unsure = False
                 outbox.begin(head.outgoing)
                 message_id = await channel.send(head.outgoing)
             outbox.sent(head.outgoing, message_id)
         except DeliveryFailed as error:
+            is_unsure = is_unsure or error.uncertain
             if not outbox.missed(
-                head, str(error), final=error.final, uncertain=error.uncertain, retry_after=error.retry_after
+                head, str(error), final=error.final, uncertain=is_unsure, retry_after=error.retry_after
             ):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except RetinueError as error:
-            if not outbox.missed(head, str(error), final=False):
+            if not outbox.missed(head, str(error), final=False, uncertain=is_unsure):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except (Exception, SystemExit):  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
             outbox.missed(head, "the channel crashed", final=False, uncertain=True)
         finally:
-            self._busy.discard(head.chat)
+            self._busy.discard(_place(to))
             self._news.set()
 
     async def _find_sent(self, channel: Channel, head: Head) -> str | None:
-        """Return the id of a message that was sent although nobody recorded it; None if it is to be sent."""
+        """Return the id of a message that was sent although nobody recorded it; None if it is to be sent.
+
+        A service that does not let the bot look is not asked again: the message is repeated rather than lost.
+        """
+        outbox, outgoing = self._sessions.services.outbox, head.outgoing
         if not head.was_tried or not isinstance(channel, ServiceChannel):
             return None
-        return await channel.find_sent(head.outgoing, self._sessions.services.outbox.last_message(head))
+        after = outbox.last_message(head)
+        try:
+            found = await channel.find_sent(outgoing, after)
+            while found is not None and outbox.is_recorded(outgoing.to, found):
+                found = await channel.find_sent(outgoing, found)  # it was sent to another thread of the chat
+        except DeliveryFailed as error:
+            if not error.final:
+                raise
+            log.warning("whether %s was sent cannot be seen: %s", outgoing.key, error)
+            return None
+        return found
+
+
+def _place(to: Origin) -> tuple[str, str, str]:
+    """Return what one message is sent to at a time: the threads of a chat have common message ids."""
+    return to.channel, to.account, to.peer
 
 
 class TypingIndicator:

@@ -50,7 +50,7 @@ def find_destination(config: Config, origin: Origin, *, verified: bool = True, p
 
     Its sender can be the owner only if the channel is `verified`; `paired` means that the owner approved the sender.
     """
-    channel = config.channels.get(origin.channel) or ChannelSettings()
+    channel = (config.channels.get(origin.channel) or ChannelSettings()).for_account(origin.account)
     owner = verified and is_owner(origin, config.commands.owner_allow_from)
     route = choose_agent(origin, config.bindings, config.agents.ids, config.agents.default_id)
     agent = config.agents.resolve(route.agent)

@@ -51,8 +51,8 @@ from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.runtime.turns.suspicions import count_suspicions
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.session import person_of
-from retinue.sessions.transcript import Transcript, read_whole
 from retinue.sessions.usage import group_usage, sum_usage
 from retinue.skills.catalog import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
@@ -179,7 +179,7 @@ class SessionApi(Struct, frozen=True):
 
     def export(self, form: str) -> Path:
         parts = self.conversation.parts
-        header, tree = read_whole(parts.store.open(self.session).path)
+        header, tree = parts.store.open(self.session).read_all()
         write = export_json if form == "json" else export_markdown
         text = write(header, tree.path, redact=parts.shared.tools.redact)
         folder = parts.home.paths.path / "exports"
@@ -337,7 +337,7 @@ class SessionApi(Struct, frozen=True):
         ]
         return name_commands(usable, reserved=RESERVED)
 
-    def _transcript(self) -> Transcript:
+    def _transcript(self) -> StoredTranscript:
         return self.conversation.parts.store.open(self.session)
 
 

@@ -285,6 +285,11 @@ class Dispatcher:
         """Return how many sessions have messages to answer."""
         return len(self._driving)
 
+    @property
+    def active_sessions(self) -> tuple[SessionKey, ...]:
+        """Return the sessions in which this process answers messages."""
+        return tuple(filter(self.is_active, self._driving))
+
     def is_active(self, session: SessionKey) -> bool:
         """Return whether this process answers messages in a session."""
         return session in self._driving and self.sessions.services.inbox.is_unfinished(session)

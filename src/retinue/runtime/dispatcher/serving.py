@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -20,8 +20,9 @@ from retinue.core.approval import Ask
 from retinue.core.clock import Clock
 from retinue.core.envelope import Outbound
 from retinue.core.errors import RetinueError, StorageError, first_cause
-from retinue.core.events import Emit, TurnStatus
+from retinue.core.events import Emit, TurnFinished, TurnStatus
 from retinue.core.keys import RunId
+from retinue.core.messages import Usage
 from retinue.dispatch.inbox import Claimed, Inbox, Waiting, outcome_for
 from retinue.dispatch.queue import QueueMode, Wait, interrupts, merge, next_batch, refusal
 from retinue.runtime.turns.resumption import pause_after
@@ -79,7 +80,7 @@ class SessionServer:
         """
         abandoned, waiting = self._inbox.open_messages(self._runner.key)
         if abandoned:
-            for item, state in self._sort_out_abandoned(abandoned):
+            for item, state in await self._sort_out_abandoned(abandoned, find_audience):
                 await self._finish_abandoned(item, state, find_audience)
             waiting = self._inbox.waiting(self._runner.key)
         rules = self._runner.rules()
@@ -91,7 +92,7 @@ class SessionServer:
             left = (batch.until - self._clock.now()).total_seconds()
             await anyio.sleep(min(max(0.0, left), LINGER_SECONDS))
             return True
-        self._drop(batch.refused, refusal(rules))
+        await self._drop(batch.refused, refusal(rules), find_audience)
         if not batch.runs:
             return True
         begun = next(
@@ -107,7 +108,7 @@ class SessionServer:
         if pause := pause_after(max(message.attempts for message in batch.answered)):
             await anyio.sleep(pause)
         self._inbox.claim(self._runner.key, batch.runs, batch.into)
-        with self._ending_on_failure(batch.into):
+        async with self._ending_on_failure(batch.into, audience.show):
             self._lease.was_asked_to_stop()  # A stop request from before this turn was meant for the previous one.
             for_newer = rules.mode is QueueMode.INTERRUPT and not inbound.own_turn
             with _StopWatch(partial(self._should_stop, for_newer=for_newer), self._runner.stop):
@@ -115,7 +116,9 @@ class SessionServer:
             self._finish(batch.into, outbound)
         return self._inbox.is_unfinished(self._runner.key)
 
-    def _sort_out_abandoned(self, left: Sequence[Claimed]) -> list[tuple[Claimed, RunState]]:
+    async def _sort_out_abandoned(
+        self, left: Sequence[Claimed], find_audience: FindAudience
+    ) -> list[tuple[Claimed, RunState]]:
         """Requeue messages that dead processes had claimed and not begun; return the turns that must be finished."""
         states = {item.message.run: self._runner.recall(item.message.run) for item in left}
         # Earlier versions took messages into a turn that had already answered; the model has not answered those.
@@ -132,7 +135,7 @@ class SessionServer:
         if unbegun:
             self._inbox.requeue(message.run for message in unbegun)
             poisonous = [message for message in unbegun if message.attempts >= MAX_ATTEMPTS]
-            self._drop(poisonous, POISONOUS, interrupted=True)
+            await self._drop(poisonous, POISONOUS, find_audience, interrupted=True)
         return [
             (item, states[item.message.run])
             for item in left
@@ -143,7 +146,7 @@ class SessionServer:
         inbound = item.message.inbound
         notice = f"Finishing a turn that was interrupted: {literal(inbound.text, 80)}"
         audience = await find_audience((item.into,), notice)
-        with self._ending_on_failure(item.into):
+        async with self._ending_on_failure(item.into, audience.show):
             if state is RunState.OPEN:
                 outbound = await self._runner.resume(inbound, item.into, audience.show, audience.ask)
             else:
@@ -159,15 +162,19 @@ class SessionServer:
             outcomes.update({run: stored} if stored is not None else {})
         self._settled(outcomes)
 
-    def _drop(self, messages: Iterable[Waiting], why: str, *, interrupted: bool = False) -> None:
+    async def _drop(
+        self, messages: Iterable[Waiting], why: str, find_audience: FindAudience, *, interrupted: bool = False
+    ) -> None:
         dropped = self._inbox.drop(messages, why, interrupted=interrupted)
+        for each in dropped:
+            await (await find_audience((each.run,), "")).show(_ended(each.run, why))
         self._settled({each.run: replace(self._failure(each.run, why), interrupted=interrupted) for each in dropped})
 
     def _failure(self, run: RunId, why: str) -> Outbound:
         return Outbound(run, self._runner.key, "", TurnStatus.FAILED, "", error=why)
 
-    @contextmanager
-    def _ending_on_failure(self, run: RunId) -> Iterator[None]:
+    @asynccontextmanager
+    async def _ending_on_failure(self, run: RunId, show: Emit) -> AsyncIterator[None]:
         """End a message that cannot be answered, so that it does not block those after it.
 
         If the disk is full or a file cannot be used, the message is not the cause: it waits, and the error propagates.
@@ -180,12 +187,19 @@ class SessionServer:
                 raise cause from (error if error is not cause else None)
             if not isinstance(cause, RetinueError):
                 log.exception("the message %s in %s could not be answered", run, self._runner.key)
-            self._finish(run, self._failure(run, str(cause) if isinstance(cause, RetinueError) else CRASHED))
+            why = str(cause) if isinstance(cause, RetinueError) else CRASHED
+            self._finish(run, self._failure(run, why))
+            await show(_ended(run, why))
 
     def _should_stop(self, *, for_newer: bool) -> bool:
         if self._lease.was_asked_to_stop():
             return True
         return for_newer and any(map(interrupts, self._inbox.waiting(self._runner.key)))
+
+
+def _ended(run: RunId, why: str) -> TurnFinished:
+    """Return the end of a message that got no answer, for those who watch its session."""
+    return TurnFinished(run, TurnStatus.FAILED, "", Usage(), "", why)
 
 
 class _StopWatch:

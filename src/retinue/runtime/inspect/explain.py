@@ -18,6 +18,7 @@ from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
 from retinue.core.people import Person
+from retinue.runtime.agents.chats import tools_of_group
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.mcp import make_mcp_servers
 from retinue.runtime.agents.policy import elevation_of, session_layers
@@ -211,7 +212,8 @@ def inspect_session(
     stored = find_session(home, session)
     elevated = elevation_of(home.config, settings, stored, inbound)
     person = person_of(stored, inbound)
-    layers = session_layers(home.config, settings, session, model, person)
+    group = tools_of_group(home.config, session, inbound)
+    layers = session_layers(home.config, settings, session, model, person, group)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
     return SessionStanding(home, session, model, layers, elevated, working_folder(stored), person)
 
@@ -219,7 +221,7 @@ def inspect_session(
 def find_session(home: Home, session: SessionKey) -> Session | None:
     """Return the stored facts of a session; creates nothing."""
     store = open_sessions(home, session.agent)
-    return store.find(session) if store.folder.is_dir() else None
+    return store.find(session) if store.exists else None
 
 
 def depends_on_model(home: Home, session: SessionKey) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,17 @@ def label_of_path(home: Home, agent: AgentId, path: str) -> FileLabel:
         return FileLabel(labels.label_below(name), found.via or Via.MIXED)
 
 
-def vouch_for(home: Home, agent: AgentId, path: str) -> FileLabel:
+def labels_of_files(home: Home, agent: AgentId, paths: Sequence[str]) -> dict[str, FileLabel]:
+    """Return the labels of files of a workspace, by their paths in it."""
+    with open_workspace(home, agent) as workspace, open_writes(workspace) as writes:
+        if not workspace.trusted:
+            writes.files.distrust_unless_done()
+        names = {path: writes.files.name(str(workspace.root.path / path)) for path in paths}
+        found = writes.files.labels_of(names.values())
+        return {path: found[name] for path, name in names.items()}
+
+
+def vouch_for(home: Home, agent: AgentId, path: str, by: str = CLI) -> FileLabel:
     """Record that the owner accepts the present content of a file; return its label."""
     if home.is_in_command:
         raise UsageError("A command that an agent runs cannot accept a file. Do it yourself.")
@@ -32,7 +42,7 @@ def vouch_for(home: Home, agent: AgentId, path: str) -> FileLabel:
         if not labels.locate(name).is_file():
             raise UsageError(f"'{path}' is not a file. Name one file; its content is what you accept.")
         labels.vouch([name])
-        home.audit.record("file_vouched", CLI, {"agent": agent, "path": name})
+        home.audit.record("file_vouched", by, {"agent": agent, "path": name})
         return labels.label_of(name)
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -20,8 +19,6 @@ from retinue.runtime.agents.workspace import PROMPT_SENT, open_sessions
 from retinue.runtime.home import Home
 from retinue.security.untrusted_text import literal
 from retinue.sessions.entries import BESIDE, CallStarted, Compacted, MessageAdded, Noted, TranscriptEntry
-from retinue.sessions.jsonl.codec import decode_line
-from retinue.sessions.jsonl.lines import read_forward
 from retinue.tools.approvals.store import Approval
 
 MAX_TEXT_CHARS = 300
@@ -80,10 +77,11 @@ class RunExplained(Struct, frozen=True, rename="camel"):
 
 def explain_run(home: Home, key: SessionKey, run: str | None, approvals: Sequence[Approval]) -> RunExplained:
     """Explain a turn of a session, by the beginning of its run id, or its last one; raise `UsageError` if unknown."""
-    session = open_sessions(home, key.agent).find(key)
+    store = open_sessions(home, key.agent)
+    session = store.find(key)
     if session is None:
         raise UsageError(f"There is no session '{key}' yet. Talk to the agent first: retinue chat")
-    entries = list(_read(home.paths.sessions(key.agent) / f"{session.id}.jsonl"))
+    entries = list(store.entries(session.id))
     wanted = _find_run(entries, run)
     if wanted is None:
         raise UsageError(
@@ -133,14 +131,6 @@ def _explain(
         cache=CacheFacts(total.cache_read, total.cache_write, total.input, _what_moved(reports, before)),
         compacted=any(isinstance(entry.body, Compacted) and first <= entry.timestamp <= last for entry in entries),
     )
-
-
-def _read(path: Path) -> Iterator[TranscriptEntry]:
-    """Read every entry in the order of the file, also the answers outside of the conversation."""
-    for _, line in read_forward(path):
-        value = decode_line(line)
-        if isinstance(value, TranscriptEntry):
-            yield value
 
 
 def _run_of(entry: TranscriptEntry) -> RunId | None:

@@ -30,8 +30,8 @@ from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
 from retinue.runtime.memory.backend_choice import memory_backend
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
+from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.session import Session, recorded_person
-from retinue.sessions.store import SessionStore
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites, lines_of
@@ -204,7 +204,7 @@ class _Sessions(Struct, frozen=True):
     With a `person`, only theirs.
     """
 
-    store: SessionStore
+    store: StoredSessions
     redactor: Redactor
     writes: AgentWrites
     person: Person | None = None
@@ -235,7 +235,7 @@ class _Sessions(Struct, frozen=True):
         return "\n".join([heading, "", *(text for text, _ in texts)]) + "\n"
 
 
-def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Label]]:
+def spoken(session: Session, store: StoredSessions) -> Iterator[tuple[str, Label]]:
     """Return the messages and their label: an answer after untrusted text is as untrusted as that text."""
     tainted = Label.AGENT
     for entry in store.open(session.key).tree.path:

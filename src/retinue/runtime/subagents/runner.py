@@ -182,7 +182,7 @@ class SubagentRunner(Struct, frozen=True):
         """Return the path of the child's transcript."""
         store = self.sessions.agent(child.session.agent).store
         session = store.find(child.session)
-        return str(store.path_of(session.id)) if session else "(put away)"
+        return store.locate(session.id) if session else "(put away)"
 
     def _facts(self, order: SpawnOrder, parent: SessionKey) -> SpawnFacts:
         agents = self.sessions.home.config.agents

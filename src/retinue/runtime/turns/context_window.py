@@ -318,7 +318,4 @@ class ContextWindow(Struct, frozen=True):
         return value if isinstance(value, int) else None
 
     def _size(self) -> int:
-        try:
-            return self.turn.transcript.path.stat().st_size
-        except OSError:
-            return 0
+        return self.turn.transcript.size

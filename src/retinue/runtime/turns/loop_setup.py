@@ -43,6 +43,7 @@ from retinue.runtime.turns.plan import TurnPlan, local_time
 from retinue.runtime.turns.run_record import TranscriptLedger
 from retinue.runtime.turns.user_message import as_message
 from retinue.sessions.session import SPAWNED_BY
+from retinue.sessions.settings import BackgroundLimit, Limit
 from retinue.sessions.usage import (
     BACKGROUND_SOURCES,
     BACKGROUND_SPENT,
@@ -50,6 +51,7 @@ from retinue.sessions.usage import (
     UsageRecord,
     find_exceeded,
     find_subagent_exceeded,
+    group_usage,
     has_limits,
     since_midnight,
     sum_usage,
@@ -223,6 +225,35 @@ def _sum_background(parts: Agent, today: Iterable[UsageRecord]) -> Usage:
         for record in today
         if record.source in BACKGROUND_SOURCES or (record.source is Source.SUBAGENT and counts(record))
     )
+
+
+class BudgetUse(Struct, frozen=True):
+    """A budget by its name in the settings, and what was used of it; `session` is the one that used most."""
+
+    name: str
+    limit: Limit | BackgroundLimit
+    used: Usage
+    session: str | None = None
+
+
+def find_budgets(parts: Agent) -> tuple[BudgetUse, ...]:
+    """Return the budgets of an agent that have a limit, with today's usage."""
+    budget = parts.workspace.settings.budget
+    now = local_time(parts)
+    today = since_midnight(parts.store.usage(since=now - timedelta(days=1)), now)
+    sessions = group_usage(today, lambda record: record.session)
+    largest = max(sessions, key=lambda name: (sessions[name].cost, sessions[name].total), default=None)
+    session = parts.store.peek(SessionKey.parse(largest)) if largest else None
+    found = [
+        BudgetUse("perDay", budget.per_day, sum_usage(today)),
+        BudgetUse("background", budget.background, _sum_background(parts, today)),
+        *(
+            BudgetUse(f"perSource.{source}", limit, sum_usage(each for each in today if each.source is source))
+            for source, limit in budget.per_source.items()
+        ),
+        BudgetUse("perSession", budget.per_session, session.usage if session else Usage(), largest),
+    ]
+    return tuple(each for each in found if each.limit.usd is not None or each.limit.tokens is not None)
 
 
 def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:

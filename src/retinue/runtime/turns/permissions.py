@@ -22,6 +22,7 @@ from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
 from retinue.core.people import Person
 from retinue.runtime.agents.agent import Agent
+from retinue.runtime.agents.chats import place_of, rules_of, tools_of_group
 from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import (
     elevation_gates,
@@ -65,7 +66,9 @@ class TurnPermissions(Struct, frozen=True):
         below = working_folder(session)
         context = make_context(self.parts.workspace, self.key, self.elevated, below, self.person)
         tools, remote = self.parts.shared.tools, self.inbound.is_remote
-        offered = () if self.person else await tools.offered_variables(self.parts.workspace, remote=remote)
+        rules = rules_of(self.parts.home.config, place_of(self.key, self.inbound))
+        only = None if rules is None or rules.skills is None else frozenset(rules.skills)
+        offered = () if self.person else await tools.offered_variables(self.parts.workspace, remote=remote, only=only)
         self.variables.offer(offered, self.parts.store.open(self.key).messages if offered and session else ())
         if self.inbound.owner:
             self.variables.notice(self.inbound.text)
@@ -89,7 +92,8 @@ class TurnPermissions(Struct, frozen=True):
         """Return the policy for calls of a model."""
         parts = self.parts
         config, settings = parts.home.config, parts.workspace.settings
-        return session_layers(config, settings, self.key, ModelRef.parse(model), self.person)
+        group = tools_of_group(config, self.key, self.inbound)
+        return session_layers(config, settings, self.key, ModelRef.parse(model), self.person, group)
 
     def watch(self, call: ToolCall, decision: ToolDecision) -> None:
         """Note the skills that a call uses, and record what was refused or ran with more rights than by default."""
@@ -125,6 +129,8 @@ class TurnPermissions(Struct, frozen=True):
             theirs.inbound.owner == self.inbound.owner
             and theirs.elevated is self.elevated
             and theirs.person == self.person
+            and tools_of_group(self.parts.home.config, self.key, other)
+            == tools_of_group(self.parts.home.config, self.key, self.inbound)
         )
 
     @property

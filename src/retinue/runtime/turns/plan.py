@@ -26,15 +26,15 @@ from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import Agent
-from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of
+from retinue.runtime.agents.chats import ChatPlace, has_chat, place_of, tools_of_group
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.agents.workspace import PROMPT_SENT
 from retinue.runtime.memory.pool import trust_of_files
 from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.session import owned_by, working_folder
-from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 
@@ -96,7 +96,7 @@ class TurnContext(Struct, frozen=True, eq=False):
     run: RunId
     inbound: Inbound
     plan: TurnPlan
-    transcript: Transcript
+    transcript: StoredTranscript
     emit: Emit
     ask: Ask | None
 
@@ -114,7 +114,7 @@ class Planner(Struct, frozen=True):
 
     async def plan(
         self,
-        transcript: Transcript | None,
+        transcript: StoredTranscript | None,
         inbound: Inbound | None = None,
         mode: PromptMode = PromptMode.FULL,
         recollections: tuple[RecalledPassage, ...] = (),
@@ -126,7 +126,7 @@ class Planner(Struct, frozen=True):
         place = self._place(inbound)
         inbound = inbound or Inbound("", self.key)
         access, workspace = self.parts.access, self.parts.workspace
-        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        session = self.parts.store.peek(self.key) if self.parts.store.exists else None
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
         chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
@@ -138,7 +138,9 @@ class Planner(Struct, frozen=True):
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
         person = owned_by(session)
-        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref, person)
+        config = self.parts.home.config
+        group = tools_of_group(config, self.key, inbound)
+        layers = session_layers(config, workspace.settings, self.key, choice.ref, person, group)
         if self.parts.shared.mcp is not None and transcript is not None:
             await self.parts.shared.mcp.list_new(self.key.agent)
         tools = self.parts.shared.tools.for_session(layers, info)
@@ -243,7 +245,7 @@ class Planner(Struct, frozen=True):
 
     def _first_message_of(self, child: SessionKey) -> Inbound:
         """Return a message to a new sub-agent of this session, which inherits the session's model and effort."""
-        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        session = self.parts.store.peek(self.key) if self.parts.store.exists else None
         own = self.parts.workspace.settings.subagents
         effort = own.thinking or (session.thinking if session else None)
         return Inbound(
@@ -288,11 +290,11 @@ class Planner(Struct, frozen=True):
         prompt, specs = await self.preview()
         return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
 
-    def _transcript_if_any(self) -> Transcript | None:
+    def _transcript_if_any(self) -> StoredTranscript | None:
         store = self.parts.store
-        return store.open(self.key) if store.folder.is_dir() and store.peek(self.key) else None
+        return store.open(self.key) if store.exists and store.peek(self.key) else None
 
-    def _injection(self, transcript: Transcript | None) -> Injection:
+    def _injection(self, transcript: StoredTranscript | None) -> Injection:
         mode = self.parts.workspace.settings.context_injection
         if mode != "continuation-skip" or transcript is None:
             return decide_injection(mode, ())
@@ -325,7 +327,7 @@ class PromptHistory:
     def __init__(self) -> None:
         self._sent: tuple[int, PromptReport] | None = None
 
-    def record(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+    def record(self, key: SessionKey, transcript: StoredTranscript, plan: TurnPlan) -> None:
         """Record the inputs of the prompt when it changes, and log which section invalidated the cache."""
         if self._sent is not None and self._sent[0] == _mark(plan):
             return
@@ -352,7 +354,7 @@ def _mark(plan: TurnPlan) -> int:
     return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(map(_NAME, plan.tools))))
 
 
-def _last_report(transcript: Transcript) -> PromptReport | None:
+def _last_report(transcript: StoredTranscript) -> PromptReport | None:
     noted = transcript.tree.last_noted(PROMPT_SENT)
     try:
         return from_plain(noted.data, PromptReport) if noted else None

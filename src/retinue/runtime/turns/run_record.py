@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -27,10 +26,7 @@ from retinue.sessions.entries import (
     Noted,
     TranscriptEntry,
 )
-from retinue.sessions.jsonl.codec import decode_line
-from retinue.sessions.jsonl.lines import read_forward
-from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.protocol import StoredSessions, StoredTranscript
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +50,7 @@ class RecordedRun(Struct, frozen=True):
     answers: tuple[AssistantMessage, ...] = ()
 
 
-def find_run(store: SessionStore, key: SessionKey, run: RunId) -> RecordedRun:
+def find_run(store: StoredSessions, key: SessionKey, run: RunId) -> RecordedRun:
     """Search for a run in the session and in the one that was archived before it.
 
     A turn can be so long that its own beginning was compacted, and a session can be archived between the death of a
@@ -64,11 +60,11 @@ def find_run(store: SessionStore, key: SessionKey, run: RunId) -> RecordedRun:
     path = transcript.tree.path
     found = _search(path, run)
     if found.state is RunState.NOTHING and path and path[0].parent is not None:
-        found = _search(_read(transcript.path), run)
-    if found.state is not RunState.NOTHING or transcript.header is None:
+        found = _search(store.entries(transcript.header.id) if transcript.header else path, run)
+    if found.state is not RunState.NOTHING or transcript.header is None or transcript.header.parent is None:
         return found
-    for archived in _archives(store.folder, transcript.header.parent):
-        before = _search(_read(archived), run)
+    for archived in store.archived_entries(SessionId(transcript.header.parent)):
+        before = _search(archived, run)
         if before.state is RunState.OPEN:
             return RecordedRun(RunState.ARCHIVED, before.answers)
         if before.state is not RunState.NOTHING:
@@ -95,19 +91,6 @@ def _search(entries: Iterable[TranscriptEntry], run: RunId) -> RecordedRun:
     return RecordedRun(state, tuple(answers))
 
 
-def _read(path: Path) -> Iterator[TranscriptEntry]:
-    """Read all entries of a file that may be too large to hold in memory."""
-    for _, line in read_forward(path):
-        value = decode_line(line)
-        if isinstance(value, TranscriptEntry):
-            yield value
-
-
-def _archives(folder: Path, session: str | None) -> Iterator[Path]:
-    if session is not None:
-        yield from (path for path in folder.glob(f"{session}.jsonl.*") if ".torn." not in path.name)
-
-
 class EngineFeed:
     """Tells a context engine what is added to the transcript of one session: each message once, and in order.
 
@@ -121,7 +104,7 @@ class EngineFeed:
         self._session: SessionId | None = None
         self._last: EntryId | None = None
 
-    async def update(self, transcript: Transcript) -> None:
+    async def update(self, transcript: StoredTranscript) -> None:
         """Pass on new messages; a session that the engine does not know is passed on with its whole history."""
         known = transcript.header is not None and transcript.header.id == self._session
         added = transcript.tree.after(self._last) if known else None
@@ -134,18 +117,18 @@ class EngineFeed:
             if isinstance(entry.body, MessageAdded):
                 await self._engine.ingest(self._key, entry.body.message, entry.body.source)
 
-    async def end_turn(self, transcript: Transcript, status: TurnStatus) -> None:
+    async def end_turn(self, transcript: StoredTranscript, status: TurnStatus) -> None:
         await self.update(transcript)
         await self._engine.after_turn(self._key, history_of(transcript), status)
 
 
-def history_of(transcript: Transcript) -> History:
+def history_of(transcript: StoredTranscript) -> History:
     """Return what of a transcript a context engine works with."""
     tree = transcript.tree
     return History(tree.messages, tree.summary, tree.started_calls)
 
 
-def recording_decisions(emit: Emit, transcript: Transcript) -> Emit:
+def recording_decisions(emit: Emit, transcript: StoredTranscript) -> Emit:
     """Return an `Emit` that also records decisions on approval requests, for those who read the conversation later."""
 
     async def show(event: TurnEvent) -> None:
@@ -161,7 +144,7 @@ def recording_decisions(emit: Emit, transcript: Transcript) -> Emit:
 class TranscriptLedger(Struct, frozen=True):
     """Writes the messages of one run to its session's transcript."""
 
-    transcript: Transcript
+    transcript: StoredTranscript
     run: RunId
     source: Source
     feed: EngineFeed

@@ -63,10 +63,10 @@ from retinue.runtime.turns.user_message import (
     take_results,
 )
 from retinue.sessions.entries import MERGED, TURN_ENDED, UNANSWERED, MessageAdded, Noted
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
-from retinue.sessions.transcript import Transcript
 from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.web.outflow import restrict_answer
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
@@ -130,21 +130,21 @@ class SessionRunner:
             transcript = self.parts.store.open(self.key)
             record_person(self.parts.store.peek(self.key), transcript, inbound)
             if not take_results(transcript, inbound, run) and goes_on(inbound):
-                return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
+                return await self._unanswered(inbound, run, NOTHING_WAITS, transcript, show)
             close_interrupted_turn(transcript, CUT_SHORT)
             spent = self.refuse_spending(inbound.source)
             if spent is not None:
-                return self._unanswered(inbound, run, spent, transcript)
+                return await self._unanswered(inbound, run, spent, transcript, show)
             try:
                 inbound = await self._announce_message(inbound)
             except Vetoed as veto:
-                return replace(self._unanswered(inbound, run, str(veto), transcript), refused=True)
+                return replace(await self._unanswered(inbound, run, str(veto), transcript, show), refused=True)
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
             recalled = await self._recall(inbound)
             plan = await self.planner.plan(transcript, inbound, recollections=recalled)
             if plan is None:
-                return self._unanswered(inbound, run, NO_MODEL, transcript)
+                return await self._unanswered(inbound, run, NO_MODEL, transcript, show)
             plan = plan.offering(inbound.tools)
             self._prompts.record(self.key, transcript, plan)
             if merged:
@@ -188,13 +188,13 @@ class SessionRunner:
             close_interrupted_turn(transcript, CUT_SHORT)
             resumes = count_resumes(transcript.tree.path, run)
             if resumes.are_used_up:
-                return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
+                return replace(await self._fail(run, GAVE_UP, show), interrupted=True)
             if pause := pause_after(resumes.without_progress):
                 await anyio.sleep(pause)
             transcript.append(resumed(run))
             plan = await self.planner.plan(transcript, inbound)
             if plan is None:
-                return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
+                return await self._fail(run, NO_MODEL, show)
             plan = plan.offering(inbound.tools)
             turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, show, ask)
             return await self._turn(turn, None)
@@ -334,14 +334,16 @@ class SessionRunner:
         )
         return ContextWindow(turn, fixed, self._repairs)
 
-    def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
+    def _after(self, transcript: StoredTranscript, plan: TurnPlan, finished: TurnFinished) -> None:
         skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
         if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
             transcript.append(Noted(FULL_CONTEXT_MARKER))
         self.parts.store.settle(self.key)
 
-    def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
-        """Record a message that no model will see, and why; the conversation continues without it.
+    async def _unanswered(
+        self, inbound: Inbound, run: RunId, why: str, transcript: StoredTranscript, show: Emit
+    ) -> Outbound:
+        """Record a message that no model will see, and show why; the conversation continues without it.
 
         The result of a sub-agent would not be sent again: the next turn reads it.
         """
@@ -349,6 +351,11 @@ class SessionRunner:
             transcript.append(MessageAdded(as_message(inbound), run, inbound.source))
         transcript.append(Noted(UNANSWERED, {"run": run, "text": inbound.text, "why": why}))
         self.parts.store.settle(self.key)
+        return await self._fail(run, why, show)
+
+    async def _fail(self, run: RunId, why: str, show: Emit) -> Outbound:
+        """Show the end of a message that got no turn, which has no other event."""
+        await show(TurnFinished(run, TurnStatus.FAILED, "", Usage(), "", why))
         return self._outbound(run, TurnStatus.FAILED, "", error=why)
 
     def _outbound(self, run: RunId, status: TurnStatus, text: str, *, error: str | None = None) -> Outbound:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from retinue.core.messages import Message, ToolResult, UserMessage, text_of
 from retinue.sessions.entries import SUSPECTED, Noted
-from retinue.sessions.transcript import Transcript
+from retinue.sessions.protocol import StoredTranscript
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ _OUR_MARKERS = "forged-marker"
 """The rule that finds the markers around untrusted text; others were replaced before."""
 
 
-def record_suspicions(transcript: Transcript, message: Message) -> None:
+def record_suspicions(transcript: StoredTranscript, message: Message) -> None:
     """Record and log that foreign text looks like prompt injection; the beginning of a long one is searched."""
     match message:
         case ToolResult(tool=source, content=content, label=label) if label.is_foreign:
@@ -33,7 +33,7 @@ def record_suspicions(transcript: Transcript, message: Message) -> None:
         transcript.append(Noted(SUSPECTED, {"source": source, "rules": rules}))
 
 
-def count_suspicions(transcript: Transcript) -> dict[str, int]:
+def count_suspicions(transcript: StoredTranscript) -> dict[str, int]:
     """Return how often each source of a conversation contained suspicious text."""
     sources = (
         entry.body.data.get("source")

@@ -18,9 +18,9 @@ from retinue.runtime.memory.pool import trust_of_files
 from retinue.runtime.turns.plan import TurnPlan, local_time
 from retinue.security.untrusted_text import sanitise_line
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted, SettingChanged
+from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import find_unanswered
 from retinue.sessions.session import PERSON, PERSON_NAME, Session, person_of
-from retinue.sessions.transcript import Transcript
 from retinue.tools.toolset import unwrap_call
 from retinue.workspace.daily_notes import daily_notes, note_paths, should_quote_notes
 
@@ -29,7 +29,7 @@ FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
 
-def record_person(session: Session | None, transcript: Transcript, inbound: Inbound) -> None:
+def record_person(session: Session | None, transcript: StoredTranscript, inbound: Inbound) -> None:
     """Record in the session that it is a person's other than the owner, or a group's, before the first turn for them.
 
     What is sent there later by jobs, other sessions or the end of a command has the person's rights only.
@@ -48,7 +48,7 @@ def record_person(session: Session | None, transcript: Transcript, inbound: Inbo
 def open_message(
     inbound: Inbound,
     parts: Agent,
-    transcript: Transcript,
+    transcript: StoredTranscript,
     plan: TurnPlan,
     recollections: Sequence[RecalledPassage] = (),
 ) -> UserMessage:
@@ -84,7 +84,7 @@ def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, label, inbound.exchange)
 
 
-def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tuple[str, Label]:
+def _fresh_notes(parts: Agent, transcript: StoredTranscript, inbound: Inbound) -> tuple[str, Label]:
     """Return the latest daily notes for the first message after a bare `/new` or `/reset`, and their origin.
 
     Only the owner's sessions get them.
@@ -106,7 +106,7 @@ def _fresh_notes(parts: Agent, transcript: Transcript, inbound: Inbound) -> tupl
     return "", Label.OWNER
 
 
-def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
+def _truncation_notice(parts: Agent, transcript: StoredTranscript, plan: TurnPlan) -> Sequence[str]:
     """Return the notice of shortened files: with the mode `once`, it precedes the first message."""
     if parts.workspace.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
         return ()
@@ -114,7 +114,7 @@ def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> 
     return (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
 
 
-def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
+def _rules_after_summary(parts: Agent, transcript: StoredTranscript) -> Sequence[str]:
     """Return the chosen sections of AGENTS.md, for the first message after a summary."""
     settings = parts.workspace.settings
     # The last message of a user or the last summary decides, so that the cost does not grow with the history.
@@ -139,7 +139,7 @@ NOTHING_WAITS = (
 )
 
 
-def take_results(transcript: Transcript, inbound: Inbound, run: RunId) -> bool:
+def take_results(transcript: StoredTranscript, inbound: Inbound, run: RunId) -> bool:
     """Record results of client tool calls; return false if a message contained some and none were pending.
 
     Results that a previous process recorded under the same run count as recorded.
@@ -161,7 +161,7 @@ def goes_on(inbound: Inbound) -> bool:
     return bool(inbound.results) and not inbound.text.strip() and not inbound.images
 
 
-def left_to_sender(transcript: Transcript, inbound: Inbound) -> tuple[ToolCall, ...]:
+def left_to_sender(transcript: StoredTranscript, inbound: Inbound) -> tuple[ToolCall, ...]:
     """Return the calls with which a turn ended, if only the results of client tools are missing in it."""
     offered = {tool.name for tool in inbound.tools}
     missing = {result.call_id for result in _missing(transcript)}
@@ -171,5 +171,5 @@ def left_to_sender(transcript: Transcript, inbound: Inbound) -> tuple[ToolCall, 
     return waiting if len(waiting) == len(missing) and all(call.name in offered for call in waiting) else ()
 
 
-def _missing(transcript: Transcript) -> tuple[ToolResult, ...]:
+def _missing(transcript: StoredTranscript) -> tuple[ToolResult, ...]:
     return find_unanswered(transcript.messages, transcript.tree.started_calls)

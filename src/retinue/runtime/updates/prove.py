@@ -45,7 +45,7 @@ def _open_everything(home: Home) -> Iterator[str]:
         pass
     for agent in home.config.agents.ids:
         store = open_sessions(home, agent)
-        if store.folder.is_dir():
+        if store.exists:
             store.list()
             yield from (f"sessions of {agent}: {note}" for note in store.notes)
 

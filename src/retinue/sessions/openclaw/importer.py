@@ -29,7 +29,8 @@ from retinue.sessions.entries import (
     ThinkingChanged,
     TranscriptEntry,
 )
-from retinue.sessions.index import INDEX_NAME, SUFFIX
+from retinue.sessions.folder import SUFFIX
+from retinue.sessions.index import INDEX_NAME
 from retinue.sessions.jsonl.codec import EPOCH, encode_line
 from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, open_regular, scan_lines
 from retinue.sessions.jsonl.message_codec import mapping_of, parse_enum, text_or_none

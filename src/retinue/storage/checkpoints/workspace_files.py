@@ -134,6 +134,7 @@ def _run_git(command: list[str], folder: Path, environment: Mapping[str, str]) -
         capture_output=True,
         check=True,
         timeout=_GIT_SECONDS,
+        umask=0o077,
     ).stdout
 
 

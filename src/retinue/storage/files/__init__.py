@@ -1,6 +1,6 @@
 """Files reached through folder descriptors, private state files, and the errors they raise."""
 
-from retinue.storage.files.descriptors import make_private_dir, write_atomic
+from retinue.storage.files.descriptors import create_atomic, make_private_dir, write_atomic
 from retinue.storage.files.errors import (
     AlreadyThere,
     DiskFull,
@@ -43,6 +43,7 @@ __all__ = [
     "ShadowedName",
     "TooLarge",
     "TooMany",
+    "create_atomic",
     "make_private_dir",
     "write_atomic",
 ]

@@ -162,6 +162,20 @@ def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: b
             os.close(folder)
 
 
+def create_atomic(path: Path, data: bytes) -> bool:
+    """Create a private state file with its whole content; return false if another process created it before."""
+    make_private_dir(path.parent)
+    with explained(path.name, path.parent):
+        folder = os.open(path.parent, FOLDER)
+        try:
+            replace_file(folder, path.name, data, PRIVATE_FILE, exclusive=True)
+        except FileExistsError:
+            return False
+        finally:
+            os.close(folder)
+        return True
+
+
 def find_disk_problem(path: Path) -> StorageError | None:
     """Return why nothing can be written next to a file; None if a temporary file can be written there.
 

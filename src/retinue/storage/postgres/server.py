@@ -82,6 +82,10 @@ class PostgresServer:
         with self.connection() as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
             try:
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS schema_migration "
+                    "(number int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+                )
                 applied = _read_applied(connection)
                 for migration in read_migrations():
                     if migration.number not in applied:
@@ -173,10 +177,6 @@ def read_statements(package: str, name: str) -> Mapping[str, bytes]:
 
 
 def _read_applied(connection: Connection) -> set[int]:
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS schema_migration "
-        "(number int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
-    )
     return {number for (number,) in connection.execute("SELECT number FROM schema_migration")}
 
 

@@ -103,6 +103,14 @@ class FakeDiscord(FakeService):
         await self.dispatch("INTERACTION_CREATE", {**event, "data": {"name": name, "options": options}})
         return number
 
+    async def react(self, message: dict[str, Any], emoji: str, *, user: str = "11", guild: str = "") -> None:
+        """React to a message."""
+        author = {"id": user, "username": "ada", "global_name": "Ada"}
+        event = {"user_id": user, "channel_id": message["channel_id"], "message_id": message["id"]}
+        event |= {"emoji": {"id": None, "name": emoji}}
+        member = {"guild_id": guild, "member": {"user": author, "roles": []}} if guild else {}
+        await self.dispatch("MESSAGE_REACTION_ADD", event | member)
+
     def store(self, data: bytes, name: str, media_type: str = "") -> dict[str, Any]:
         """Store a file; returns the attachment."""
         number = self._next()

@@ -30,6 +30,8 @@ class ServiceFault(StrEnum):
     ERROR = "error"
     """The service answers 502, and nothing happened."""
     DELAY = "delay"
+    CONFLICT = "conflict"
+    """Another program does the same at the same time. Noise does not contain it."""
 
 
 class FormFile(Struct, frozen=True):
@@ -129,6 +131,11 @@ class FakeService:
         """Return the answer to a call that came too early."""
         return Response(429, {"retry_after": self.retry_after}, {"retry-after": str(self.retry_after)})
 
+    def conflicting(self, call: ServiceCall) -> Response:
+        """Return the answer to a call that another program makes too."""
+        description = "Conflict: terminated by other request"
+        return Response(409, {"ok": False, "error_code": 409, "description": description})
+
     def may_fail(self, call: ServiceCall) -> bool:
         """Return whether noise may hit a call."""
         return True
@@ -157,6 +164,8 @@ class FakeService:
                 return False
             case ServiceFault.RATE_LIMIT:
                 return await _send(writer, self.rate_limited(call))
+            case ServiceFault.CONFLICT:
+                return await _send(writer, self.conflicting(call))
             case ServiceFault.ERROR:
                 return await _send(writer, Response(502, "Bad Gateway"))
             case ServiceFault.DELAY:
@@ -175,7 +184,7 @@ class FakeService:
             return self._planned.popleft()[1]
         if self._noise is not None and self.may_fail(call) and self._noise[0].random() < self._noise[1]:
             self.failed += 1
-            return self._noise[0].choice(list(ServiceFault))
+            return self._noise[0].choice([each for each in ServiceFault if each is not ServiceFault.CONFLICT])
         return None
 
 

@@ -86,6 +86,11 @@ class FakeSlack(FakeService):
         payload = {"command": "/retinue", "text": text, "user_id": user, "channel_id": chat or f"D{user}"}
         await self._deliver("slash_commands", {**payload, "trigger_id": self._next("trigger"), "user_name": "ada"})
 
+    async def react(self, message: dict[str, Any], name: str, *, user: str = "U0ADA") -> None:
+        """React to a message, with the name of an emoji."""
+        item = {"type": "message", "channel": message["channel"], "ts": message["ts"]}
+        await self.event({"type": "reaction_added", "user": user, "reaction": name, "item": item})
+
     async def event(self, event: dict[str, Any]) -> None:
         """Deliver an event."""
         payload = {"type": "event_callback", "team_id": TEAM, "event_id": self._next("Ev"), "event": event}

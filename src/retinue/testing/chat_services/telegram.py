@@ -67,6 +67,7 @@ class FakeTelegram(FakeService):
         self._updates: list[dict[str, Any]] = []
         self._stored: dict[str, FormFile] = {}
         self._polls = 0
+        """How many requests for updates there were: a new one ends the one before."""
         self._disorder: tuple[random.Random, float] | None = None
 
     # What people do.
@@ -103,12 +104,12 @@ class FakeTelegram(FakeService):
         await self.update("callback_query", query)
         return number
 
-    async def react(self, message_id: int, emoji: str, *, user: int = 11) -> None:
-        """React to a message in the chat with the bot."""
-        chat = {"id": user, "type": "private", "first_name": "Ada"}
+    async def react(self, message_id: int, emoji: str, *, user: int = 11, chat: dict[str, Any] | None = None) -> None:
+        """React to a message; without a chat, to one in the chat with the bot."""
         sender = {"id": user, "is_bot": False, "first_name": "Ada"}
+        where = chat or {"id": user, "type": "private", "first_name": "Ada"}
         reaction = [{"type": "emoji", "emoji": emoji}]
-        changed = {"chat": chat, "message_id": message_id, "user": sender, "date": int(time.time())}
+        changed = {"chat": where, "message_id": message_id, "user": sender, "date": int(time.time())}
         await self.update("message_reaction", {**changed, "old_reaction": [], "new_reaction": reaction})
 
     def store(self, data: bytes, name: str = "file", media_type: str = "") -> str:
@@ -184,17 +185,16 @@ class FakeTelegram(FakeService):
     async def _do_getUpdates(self, call: ServiceCall) -> Any:  # noqa: N802
         if self.webhook.get("url"):
             raise ApiRefusal(409, "Conflict: can't use getUpdates method while webhook is active")
-        if self._polls:
-            raise ApiRefusal(409, "Conflict: terminated by other getUpdates request")
+        self._polls += 1
+        own = self._polls
+        await self.notify()  # an earlier request ends
         offset = int(call.arguments.get("offset") or 0)
         self._updates = [each for each in self._updates if each["update_id"] >= offset]
-        self._polls += 1
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(float(call.arguments.get("timeout") or 0)), self.changed:
-                    await self.changed.wait_for(lambda: bool(self._updates))
-        finally:
-            self._polls -= 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(float(call.arguments.get("timeout") or 0)), self.changed:
+                await self.changed.wait_for(lambda: bool(self._updates) or own != self._polls)
+        if own != self._polls:
+            raise ApiRefusal(409, "Conflict: terminated by other getUpdates request")
         batch = self._updates[: int(call.arguments.get("limit") or 100)]
         if self._disorder is not None and self._disorder[0].random() < self._disorder[1]:
             batch = [*batch]
