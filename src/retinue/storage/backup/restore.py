@@ -60,10 +60,10 @@ def restore_in_place(repository: Repository, name: str, home: Path) -> RestoredB
         return restore_new(repository, name, home)
     home = home.resolve()
     manifest = repository.manifest(name)
-    _finish_interrupted(home)
-    staging = _stage(repository, manifest, home)
     lock = InstanceLock(HomePaths(home))
     try:
+        _finish_interrupted(home)
+        staging = _stage(repository, manifest, home)
         with explained(home.name, home.parent):
             exchange(staging / "home", home)
             _sync(home.parent)
