@@ -48,20 +48,18 @@ def update(invocation: Invocation, check: bool, version: str | None, roll_back: 
     keep_logs(invocation.home)
     from retinue.runtime.updates.run import UpdateSteps, prove_with
     from retinue.runtime.updates.run import update as run_update
-    from retinue.storage.process_locks import find_instance
 
     extras = _extras()
     wanted = f"retinue[{','.join(extras)}]=={newer}" if extras else f"retinue=={newer}"
-    is_running = find_instance(invocation.home) is not None
+    gateway = _GatewayOfHome(invocation, environment)
     steps = UpdateSteps(
         lambda: environment.build(["--upgrade", wanted]),
         prove_with(environment.python(), environment.python(environment.new)),
-        lambda: _gateway(invocation, environment, "stop") if is_running else None,
+        gateway.stop,
+        gateway.start,
     )
     done = run_update(home, environment, newer, steps, invocation.note)
-    if is_running:
-        _gateway(invocation, environment, "start")
-    data = {"before": done.before, "after": done.after, "backup": done.backup, "gatewayRestarted": is_running}
+    data = {"before": done.before, "after": done.after, "backup": done.backup, "gatewayRestarted": gateway.was_running}
     invocation.show(
         data,
         f"Updated from {done.before} to {done.after}. `retinue update --roll-back` undoes it (backup {done.backup}).",
@@ -102,7 +100,7 @@ def _prove(invocation: Invocation) -> int:
 def _roll_back(invocation: Invocation, *, yes: bool) -> int:
     from retinue.runtime.automation.backups import open_repository
     from retinue.runtime.updates.environment import find_environment
-    from retinue.runtime.updates.run import roll_back
+    from retinue.runtime.updates.run import UpdateSteps, roll_back
 
     home = invocation.load_home()
     if not yes and not invocation.as_json and ask_is_possible():
@@ -110,18 +108,54 @@ def _roll_back(invocation: Invocation, *, yes: bool) -> int:
             "Restore the previous version, and the home as it was before the update? The present home is moved aside."
         )
         click.confirm(question, abort=True, err=True)
-    done = roll_back(invocation.home, find_environment(), open_repository(home))
-    data = {"before": done.before, "after": done.after, "backup": done.backup}
+    environment = find_environment()
+    gateway = _GatewayOfHome(invocation, environment)
+    steps = UpdateSteps(lambda: None, lambda _copy: None, gateway.stop, gateway.start)
+    done = roll_back(invocation.home, environment, open_repository(home), steps)
+    data = {"before": done.before, "after": done.after, "backup": done.backup, "gatewayRestarted": gateway.was_running}
     invocation.show(data, f"Version {done.after} is back, with the home of the backup {done.backup}.")
     return 0
 
 
-def _gateway(invocation: Invocation, environment: UpdateEnvironment, action: str) -> None:
-    """Stop or start the gateway with the version that is in the environment at this moment."""
-    import subprocess
+class _GatewayOfHome:
+    """Stops and starts the gateway, with the version that is in the environment at that moment."""
 
-    home = str(invocation.home.path)
-    command = [str(environment.python()), "-m", "retinue", "gateway", action, "--home", home]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=180)
-    if done.returncode:
-        invocation.note(f"`retinue gateway {action}` failed: {done.stderr.strip()[-300:]}")
+    def __init__(self, invocation: Invocation, environment: UpdateEnvironment) -> None:
+        self._home = invocation.home
+        self._python = str(environment.python())
+        self._note = invocation.note
+        self._address = ""
+        self.was_running = False
+
+    def stop(self) -> bool:
+        """Stop the gateway after its turns have ended; return whether one was running."""
+        from retinue.storage.process_locks import find_instance
+
+        facts = find_instance(self._home)
+        if facts is None:
+            return False
+        self.was_running = True
+        self._address = facts.url or self._address
+        self._note("stopping the gateway")
+        self._run("stop")
+        return True
+
+    def start(self) -> None:
+        """Start the gateway at the address that it had."""
+        from urllib.parse import urlsplit
+
+        self._note("starting the gateway")
+        port = urlsplit(self._address).port
+        self._run("start", *(("--port", str(port)) if port else ()))
+
+    def _run(self, action: str, *options: str) -> None:
+        import subprocess
+
+        from retinue.runtime.updates.environment import UpdateFailed
+
+        command = [self._python, "-m", "retinue", "gateway", action, "--home", str(self._home.path), *options]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=180
+        )
+        if done.returncode:
+            raise UpdateFailed(f"`retinue gateway {action}` failed: {done.stderr.strip()[-500:]}")

@@ -7,6 +7,8 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Set
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -27,17 +29,30 @@ class _Counted:
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
-        self.hasher = hashlib.sha256()
+        self._hasher = hashlib.sha256()
         self.size = 0
 
-    def __iter__(self) -> Iterator[bytes]:
-        return self
+    @property
+    def digest(self) -> str:
+        return self._hasher.hexdigest()
 
-    def __next__(self) -> bytes:
-        chunk = next(self._chunks)
-        self.hasher.update(chunk)
-        self.size += len(chunk)
-        return chunk
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._hasher.update(chunk)
+            self.size += len(chunk)
+            yield chunk
+
+
+class _Whole:
+    """Content that is one chunk, with its hash."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.digest = hashlib.sha256(data).hexdigest()
+        self.size = len(data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._data
 
 
 class ObjectCipher(Protocol):
@@ -58,46 +73,61 @@ class ObjectStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cipher: ObjectCipher | None = None
+        self._explained = explained(folder.name, folder.parent)
 
     def path_of(self, digest: str) -> Path:
+        return Path(self._text_of(digest))
+
+    def _text_of(self, digest: str) -> str:
+        """Return the path of an object as text: joining paths would be a large part of storing a small file."""
         name = self.cipher.name_of(digest) if self.cipher else digest
-        return self.folder / name[:2] / name
+        return f"{self.folder}/{name[:2]}/{name}"
 
     def has(self, digest: str, size: int) -> bool:
         """Return whether an object is stored with its full size; only `verify` reads the content."""
         try:
-            return self.path_of(digest).stat().st_size == (self.cipher.stored_size(size) if self.cipher else size)
+            stored = os.stat(self._text_of(digest)).st_size  # noqa: PTH116 - see `_text_of`
         except OSError:
             return False
+        return stored == (self.cipher.stored_size(size) if self.cipher else size)
 
     def add(self, chunks: Iterator[bytes]) -> tuple[str, int, bool]:
         """Store content; return its hash, its size, and whether it is new."""
-        with explained(self.folder.name, self.folder.parent):
-            temporary = self.folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
+        first, second = next(chunks, b""), next(chunks, b"")
+        if second:
+            return self._store(_Counted(chain((first, second), chunks)))
+        # Most files are one chunk: what is stored already is not written again.
+        whole = _Whole(first)
+        if self.has(whole.digest, whole.size):
+            return whole.digest, whole.size, False
+        return self._store(whole)
+
+    def _store(self, content: _Counted | _Whole) -> tuple[str, int, bool]:
+        with self._explained:
+            temporary = f"{self.folder}/{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
             descriptor = os.open(temporary, CREATE, PRIVATE_FILE)
             try:
-                counted = _Counted(chunks)
                 try:
-                    for chunk in self.cipher.encrypt(counted) if self.cipher else counted:
+                    for chunk in self.cipher.encrypt(iter(content)) if self.cipher else content:
                         write_all(descriptor, chunk)
                 finally:
                     os.close(descriptor)
-                digest, size = counted.hasher.hexdigest(), counted.size
-                if self.has(digest, size):
-                    temporary.unlink()
-                    return digest, size, False
-                self._adopt(temporary, self.path_of(digest))
-                return digest, size, True
+                if self.has(content.digest, content.size):
+                    os.unlink(temporary)  # noqa: PTH108 - see `_text_of`
+                    return content.digest, content.size, False
+                self._adopt(temporary, self._text_of(content.digest))
+                return content.digest, content.size, True
             except BaseException:
-                temporary.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)  # noqa: PTH108
                 raise
 
-    def _adopt(self, temporary: Path, path: Path) -> None:
+    def _adopt(self, temporary: str, path: str) -> None:
         try:
-            temporary.rename(path)
+            os.rename(temporary, path)  # noqa: PTH104 - see `_text_of`
         except FileNotFoundError:  # the first object with this prefix
-            make_private_dir(path.parent)
-            temporary.rename(path)
+            make_private_dir(Path(path).parent)
+            os.rename(temporary, path)  # noqa: PTH104
 
     def read(self, digest: str) -> Iterator[bytes]:
         """Yield the content of an object; raise `BackupFailed` at the end if it is not what its name says."""

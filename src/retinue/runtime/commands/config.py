@@ -142,6 +142,10 @@ class ConfigTool(Struct, frozen=True):
     async def update(self) -> dict[str, Any]:
         if self.process is None:
             raise UsageError("No gateway runs in this process. The owner can update with `retinue update`.")
+        if os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid()):
+            raise UsageError(
+                "systemd runs this gateway and would end the update with it. The owner can run `retinue update`."
+            )
         return {"started": True, "log": str(start_update(self.home))}
 
     def _hash(self) -> str:

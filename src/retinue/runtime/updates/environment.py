@@ -22,6 +22,8 @@ from retinue.storage.backup.restore import exchange
 
 INSTALL_SECONDS = 1_800
 NAME = "retinue"
+RECORD = "retinue-update.json"
+"""In the environment that an update replaced: which versions, and the backup of the home before it."""
 
 
 class UpdateFailed(RetinueError):
@@ -45,14 +47,17 @@ class UpdateEnvironment(Struct, frozen=True):
         return (folder or self.prefix) / "bin" / "python"
 
     def discard(self) -> None:
-        """Remove what an interrupted update left."""
+        """Remove what an interrupted update left, unless it was complete but for keeping the previous version."""
+        if (self.new / RECORD).is_file():
+            self.keep_previous()
         shutil.rmtree(self.new, ignore_errors=True)
 
     def build(self, install: Sequence[str]) -> None:
         """Copy the environment and run `python -m pip install` with these arguments in the copy."""
         self.discard()
         try:
-            shutil.copytree(self.prefix, self.new, symlinks=True, copy_function=_link_or_copy)
+            ignored = shutil.ignore_patterns(RECORD)
+            shutil.copytree(self.prefix, self.new, symlinks=True, copy_function=_link_or_copy, ignore=ignored)
             self._run_pip(["install", *install])
             for script in (self.new / "bin").iterdir():
                 _rename_in_script(script, self.new, self.prefix)
@@ -70,10 +75,13 @@ class UpdateEnvironment(Struct, frozen=True):
             raise UpdateFailed(f"The installation failed, and nothing was changed: {' '.join(lines[-3:])}")
 
     def switch(self) -> None:
-        """Put the new environment in the place of the old one, which is kept."""
+        """Exchange the new environment with the one in use; a second call takes that back."""
         os.sync()
-        shutil.rmtree(self.previous, ignore_errors=True)
         exchange(self.new, self.prefix)
+
+    def keep_previous(self) -> None:
+        """Keep the environment that was replaced, for `switch_back`, instead of the one before it."""
+        shutil.rmtree(self.previous, ignore_errors=True)
         self.new.rename(self.previous)
 
     def switch_back(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
@@ -9,9 +10,11 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -21,8 +24,10 @@ from retinue.storage.backup.repository import (
     BackupManifest,
     LeftOut,
     Repository,
+    shown_path,
+    stored_path,
 )
-from retinue.storage.files.errors import explained
+from retinue.storage.files.errors import explain
 from retinue.storage.object_store import CHUNK_BYTES, BackupFailed
 
 _NOT_BACKED_UP = tuple(
@@ -45,6 +50,8 @@ _THREADS = 2
 """Hashing and writing let other threads run, so that a second one nearly halves the time."""
 _FILES_AT_ONCE = 256
 _APPEND_ONLY = ".jsonl"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 class AgentScope(Struct, frozen=True):
@@ -91,9 +98,17 @@ def create_backup(home: Path, repository: Repository, now: datetime, scope: Agen
     return CreatedBackup(repository.commit(manifest), manifest, len(run.new_sizes), sum(run.new_sizes))
 
 
+class _FoundPath(NamedTuple):
+    """A path below the home, and whether a file with the name of a database's log is beside it."""
+
+    path: str
+    has_log: bool = False
+
+
 class _BackupRun:
     def __init__(self, home: Path, repository: Repository, scope: AgentScope | None) -> None:
         self._home = home
+        self._prefix = f"{home}/"
         self._scope = scope
         self._repository = repository
         self._known = _read_latest(repository, home)
@@ -102,8 +117,8 @@ class _BackupRun:
         """The sizes of the objects that this backup added."""
 
     def collect(self, now: datetime) -> BackupManifest:
-        paths = sorted(self._walk(self._home, ""), key=lambda path: (_order_of(path), path))
-        entries = list(self._take_all(paths))
+        found = sorted(self._walk(), key=lambda each: (_order_of(each.path), each.path))
+        entries = list(self._take_all(found))
         if self._scope is not None:
             digest, size, _ = self._repository.objects.add(iter((self._scope.state,)))
             entries.append(BackupEntry(AGENT_STATE, "file", 0o600, size, sha256=digest))
@@ -111,71 +126,88 @@ class _BackupRun:
         agent = self._scope.agent if self._scope else ""
         return BackupManifest(now, str(self._home), tuple(entries), tuple(self._left_out), agent)
 
-    def _take_all(self, paths: Sequence[str]) -> Iterator[BackupEntry]:
-        in_order = sum(1 for path in paths if _order_of(path) < _LAST)
-        yield from filter(None, map(self._take, paths[:in_order]))
+    def _take_all(self, found: Sequence[_FoundPath]) -> Iterator[BackupEntry]:
+        in_order = sum(1 for each in found if _order_of(each.path) < _LAST)
+        yield from filter(None, map(self._take, found[:in_order]))
         with ThreadPoolExecutor(_THREADS) as pool:
-            for start in range(in_order, len(paths), _FILES_AT_ONCE):
-                yield from filter(None, pool.map(self._take, paths[start : start + _FILES_AT_ONCE]))
+            for start in range(in_order, len(found), _FILES_AT_ONCE):
+                yield from filter(None, pool.map(self._take, found[start : start + _FILES_AT_ONCE]))
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
-        with explained(folder.name, folder.parent), os.scandir(folder) as found:
-            children = sorted(found, key=lambda entry: entry.name)
-        for child in children:
-            path = prefix + child.name
-            if self._scope is not None and not self._scope.covers(path):
+    def _walk(self) -> Iterator[_FoundPath]:
+        """Yield what is to be backed up. Folders may be removed or locked by others meanwhile, and may be deep."""
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with os.scandir(self._prefix + folder) as scanned:
+                    children = {child.name: child for child in scanned}
+            except OSError as error:
+                if not folder:
+                    raise explain(error, self._home.name, self._home.parent) from error
+                if not isinstance(error, FileNotFoundError):
+                    self._leave_out(folder.removesuffix("/"), f"may not be read: {os.strerror(error.errno or 0)}")
                 continue
-            reason = next((why for pattern, why in _NOT_BACKED_UP if pattern.fullmatch(path)), None)
-            if _is_part_of_database(folder / child.name):
-                reason = "part of a database, which is copied as a whole"
-            if reason:
-                self._left_out.append(LeftOut(path, reason))
-                continue
-            yield path
-            if child.is_dir(follow_symlinks=False):
-                yield from self._walk(folder / child.name, f"{path}/")
+            for name, child in children.items():
+                path = folder + name
+                if self._scope is not None and not self._scope.covers(path):
+                    continue
+                reason = next((why for pattern, why in _NOT_BACKED_UP if pattern.fullmatch(path)), None)
+                if _is_part_of_database(self._prefix + folder, name, children):
+                    reason = "part of a database, which is copied as a whole"
+                if reason:
+                    self._leave_out(path, reason)
+                    continue
+                yield _FoundPath(path, f"{name}-wal" in children)
+                if child.is_dir(follow_symlinks=False):
+                    waiting.append(f"{path}/")
 
-    def _take(self, path: str) -> BackupEntry | None:
+    def _leave_out(self, path: str, why: str) -> None:
+        self._left_out.append(LeftOut(shown_path(path), why))
+
+    def _take(self, found: _FoundPath) -> BackupEntry | None:
         """Return the entry of a path; None if it disappeared or is not a file, folder or link."""
-        full = self._home / path
+        path = found.path
         try:
-            found = full.lstat()
-            mode = stat.S_IMODE(found.st_mode)
-            if stat.S_ISDIR(found.st_mode):
-                return BackupEntry(path, "folder", mode, stamp=(found.st_ino,))
-            if stat.S_ISLNK(found.st_mode):
-                return BackupEntry(path, "link", target=os.readlink(full))  # noqa: PTH115 - the text, also if not UTF-8
-            if stat.S_ISREG(found.st_mode):
-                return self._take_file(path, full)
+            status = os.lstat(self._prefix + path)
+            mode = stat.S_IMODE(status.st_mode)
+            if stat.S_ISDIR(status.st_mode):
+                return BackupEntry(stored_path(path), "folder", mode, stamp=(status.st_ino,))
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(self._prefix + path)  # noqa: PTH115 - the text, also if not UTF-8
+                return BackupEntry(stored_path(path), "link", target=stored_path(target))
+            if stat.S_ISREG(status.st_mode):
+                return self._take_file(found, status)
         except FileNotFoundError:
             return None
-        except PermissionError:
-            self._left_out.append(LeftOut(path, "may not be read"))
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                raise
+            self._leave_out(path, "may not be read, or was replaced meanwhile")
             return None
-        self._left_out.append(LeftOut(path, "not a file, folder or link"))
+        self._leave_out(path, "not a file, folder or link")
         return None
 
-    def _take_file(self, path: str, full: Path) -> BackupEntry:
-        files = (full, full.with_name(f"{full.name}-wal"))
+    def _take_file(self, found: _FoundPath, status: os.stat_result) -> BackupEntry:
+        path, full = stored_path(found.path), self._prefix + found.path
+        log = f"{full}-wal" if found.has_log else None
         for attempt in range(_ATTEMPTS):
-            before = _stamp(files)
+            before = _stamp(status, log)
             known = self._known.get(path)
             if known and known.stamp == before and self._repository.objects.has(known.sha256, known.size):
                 return known
-            found = full.stat()
-            digest, size, is_new = self._repository.objects.add(_content(full, found.st_size))
+            digest, size, is_new = self._repository.objects.add(_content(full, status.st_size))
             if is_new:
                 self.new_sizes.append(size)
-            is_same = _stamp(files) == before
+            mode, modified = stat.S_IMODE(status.st_mode), status.st_mtime_ns
+            status = os.lstat(full)
+            is_same = _stamp(status, log) == before
             if is_same or path.endswith(_APPEND_ONLY) or _is_database(full):
                 # A stamp that may belong to later content must not let the next backup skip the file.
                 stamp = before if is_same else ()
-                return BackupEntry(
-                    path, "file", stat.S_IMODE(found.st_mode), size, found.st_mtime_ns, digest, stamp=stamp
-                )
+                return BackupEntry(path, "file", mode, size, modified, digest, stamp=stamp)
             if attempt == _ATTEMPTS - 1:
-                self._left_out.append(LeftOut(path, "changed while it was read; the copy may mix two states"))
-                return BackupEntry(path, "file", stat.S_IMODE(found.st_mode), size, found.st_mtime_ns, digest)
+                self._leave_out(found.path, "changed while it was read; the copy may mix two states")
+                return BackupEntry(path, "file", mode, size, modified, digest)
         raise AssertionError
 
 
@@ -196,40 +228,46 @@ def _read_latest(repository: Repository, home: Path) -> Mapping[str, BackupEntry
     return {entry.path: entry for entry in manifest.files} if manifest and manifest.home == str(home) else {}
 
 
-def _stamp(files: tuple[Path, Path]) -> tuple[int, ...]:
+def _stamp(status: os.stat_result, log: str | None) -> tuple[int, ...]:
     """Return numbers that change with the content of a file or of its log, which only a database has."""
-    path, database_log = files
-    numbers = _numbers(path.stat())
-    try:
-        return numbers + _numbers(database_log.stat())
-    except FileNotFoundError:
-        return numbers
+    if log is not None:
+        with suppress(FileNotFoundError):
+            return _numbers(status) + _numbers(os.lstat(log))
+    return _numbers(status)
 
 
 def _numbers(found: os.stat_result) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
-def _is_part_of_database(path: Path) -> bool:
-    main, _, ending = path.name.rpartition("-")
-    return ending in _DATABASE_ENDINGS and path.with_name(main).is_file() and _is_database(path.with_name(main))
+def _is_part_of_database(folder: str, name: str, children: Mapping[str, os.DirEntry[str]]) -> bool:
+    main, _, ending = name.rpartition("-")
+    return ending in _DATABASE_ENDINGS and main in children and _is_database(folder + main)
 
 
-def _is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+def _is_database(path: str) -> bool:
+    try:
+        with _open_file(path) as file:
+            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+    except OSError:
+        return False
 
 
-def _content(path: Path, length: int) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
+def _open_file(path: str) -> FileIO:
+    """Open a file of a folder that others change: not a link, and without waiting for the writer of a FIFO."""
+    return FileIO(os.open(path, _READ), "rb")
+
+
+def _content(path: str, length: int) -> Iterator[bytes]:
+    with _open_file(path) as file:
         chunk = file.read(min(length, CHUNK_BYTES))
-        if chunk.startswith(_SQLITE_MAGIC) and (copied := _copy_database(path)) is not None:
+        if chunk.startswith(_SQLITE_MAGIC) and (copied := _copy_database(Path(path))) is not None:
             yield from copied
             return
         while chunk:
             yield chunk
             length -= len(chunk)
-            chunk = file.read(min(length, CHUNK_BYTES))
+            chunk = file.read(min(length, CHUNK_BYTES)) if length else b""
 
 
 def _copy_database(path: Path) -> Iterator[bytes] | None:

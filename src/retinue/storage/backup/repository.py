@@ -40,8 +40,39 @@ FORMAT, FORMAT_VERSION = "retinue-backup", 1
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 
 
+_NOT_TEXT = "\0"
+"""Begins a path that is not UTF-8 and follows in hexadecimal; no path of a system contains it."""
+
+
+def stored_path(path: str) -> str:
+    """Return a path as a manifest has it, which is text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _NOT_TEXT + os.fsencode(path).hex()
+    return path
+
+
+def real_path(stored: str) -> str:
+    """Return the path that `stored_path` was given."""
+    if not stored.startswith(_NOT_TEXT):
+        return stored
+    try:
+        return os.fsdecode(bytes.fromhex(stored[1:]))
+    except ValueError as error:
+        raise BackupFailed("The manifest of the backup contains an invalid path. Use another backup.") from error
+
+
+def shown_path(path: str) -> str:
+    """Return a path with a mark for each byte that is not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 class BackupEntry(Struct, frozen=True, omit_defaults=True):
-    """A file, folder or symbolic link of a home; `stamp` tells whether the file changed since."""
+    """A file, folder or symbolic link of a home; `stamp` tells whether the file changed since.
+
+    `path` and `target` are stored paths.
+    """
 
     path: str
     kind: Literal["file", "folder", "link"]
@@ -215,7 +246,7 @@ class Repository:
                 if entry.sha256 not in verdicts:
                     verdicts[entry.sha256] = self._check_object(entry.sha256)
                 if verdicts[entry.sha256]:
-                    faults.append(BackupFault(name, entry.path, verdicts[entry.sha256]))
+                    faults.append(BackupFault(name, shown_path(real_path(entry.path)), verdicts[entry.sha256]))
         return tuple(faults)
 
     def _check_object(self, digest: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import UsageError
-from retinue.storage.backup.repository import BackupEntry, BackupManifest, Repository
+from retinue.storage.backup.repository import BackupEntry, BackupManifest, Repository, real_path, shown_path
 from retinue.storage.files.descriptors import CREATE, FOLDER, PRIVATE_FILE, make_private_dir, sync_folder, write_all
 from retinue.storage.files.errors import explained
 from retinue.storage.home_paths import HomePaths
@@ -26,6 +26,7 @@ from retinue.storage.process_locks import InstanceLock
 _EXCHANGE = 2
 _AT_FDCWD = -100
 _INCOMPLETE = "incomplete"
+_PERMISSIONS = 0o777
 WORKSPACE_STATE, TRUST_LIST = ".retinue/workspace-state.json", "trusted-workspaces.json"
 """The files in which a home names its own and trusted folders by number (`workspace/state.py`)."""
 
@@ -60,10 +61,10 @@ def restore_in_place(repository: Repository, name: str, home: Path) -> RestoredB
         return restore_new(repository, name, home)
     home = home.resolve()
     manifest = repository.manifest(name)
-    _finish_interrupted(home)
-    staging = _stage(repository, manifest, home)
     lock = InstanceLock(HomePaths(home))
     try:
+        _finish_interrupted(home)
+        staging = _stage(repository, manifest, home)
         with explained(home.name, home.parent):
             exchange(staging / "home", home)
             _sync(home.parent)
@@ -92,23 +93,26 @@ def _stage(repository: Repository, manifest: BackupManifest, target: Path) -> Pa
 
 def write_entries(repository: Repository, manifest: BackupManifest, root: Path) -> None:
     """Write the files, folders and links of a backup below a folder."""
-    folders = []
+    made: dict[PurePosixPath, int] = {PurePosixPath(): 0}
     for entry in manifest.entries:
-        relative = PurePosixPath(entry.path)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise BackupFailed(f"The backup contains the path '{entry.path}', which is outside of the home.")
+        relative = PurePosixPath(real_path(entry.path))
+        # The folder above must be one that this restore made: through a link, a file would be written elsewhere.
+        if not relative.name or relative.name == ".." or relative.parent not in made:
+            raise BackupFailed(
+                f"The backup contains the path '{shown_path(str(relative))}', which is outside of the home."
+            )
         path = root / relative
         match entry.kind:
             case "folder":
                 path.mkdir(0o700)
-                folders.append((path, entry.mode))
+                made[relative] = entry.mode & _PERMISSIONS
             case "link":
-                path.symlink_to(entry.target)
+                path.symlink_to(real_path(entry.target))
             case "file":
                 _write_file(repository, entry, path)
     _keep_ownership(manifest, root)
-    for path, mode in reversed(folders):
-        path.chmod(mode)
+    for relative, mode in reversed(list(made.items())[1:]):
+        (root / relative).chmod(mode)
 
 
 def _keep_ownership(manifest: BackupManifest, root: Path) -> None:
@@ -157,7 +161,7 @@ def _write_file(repository: Repository, entry: BackupEntry, path: Path) -> None:
     try:
         for chunk in repository.objects.read(entry.sha256):
             write_all(descriptor, chunk)
-        os.fchmod(descriptor, entry.mode)
+        os.fchmod(descriptor, entry.mode & _PERMISSIONS)
         os.utime(descriptor, ns=(entry.modified_ns, entry.modified_ns))
     finally:
         os.close(descriptor)
