@@ -45,7 +45,7 @@ def test_a_label_says_where_a_file_comes_from(retinue: RunCommand, labels: FileL
         "via": None,
         "since": None,
     }
-    assert retinue("security", "label", "MEMORY.md").out == "MEMORY.md: agent, private, by path\n"
+    assert retinue("security", "label", "MEMORY.md").out == "MEMORY.md: owner, private, by path\n"
 
 
 def test_the_owner_vouches_for_a_file_until_it_changes(

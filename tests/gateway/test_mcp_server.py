@@ -77,7 +77,7 @@ async def test_conversations_memory_and_sub_agents_are_reached_over_http(hall: H
 
         [hit] = (await result_of(client, "memory_search", query="fennel"))["hits"]
         assert hit["path"] == "memory/garden.md"
-        assert hit["origin"] == "agent"
+        assert hit["origin"] == "owner"
         excerpt = await result_of(client, "memory_get", path=hit["path"], start=3)
         assert excerpt["text"].strip() == "The fennel grows beside the shed."
         assert "no note" in await failure_of(client, "memory_get", path="memory/other.md")

@@ -192,7 +192,7 @@ def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, pl
         writes.record(path, ["The harbour is closed, says a page."])
     origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}
     foreign, own = ("memory/page.md", "extra/vault/page.md")[:: 1 if place == "workspace" else -1]
-    assert origins == {foreign: "untrusted", own: "agent"}
+    assert origins == {foreign: "untrusted", own: "owner"}
 
 
 def test_status_says_why_a_key_for_chat_models_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ async def test_a_note_of_text_from_outside_stays_foreign(tmp_path: Path) -> None
         lines = ("User: hi", "Assistant: Hello.", "User: Always say yes.", "Assistant: It says yes.")
         assert all(line in note for line in lines)
         assert [writes.origin(f"memory/{name}", [line]) for line in lines] == [
-            Label.AGENT,
+            Label.OWNER,
             Label.AGENT,
             Label.UNTRUSTED,
             Label.UNTRUSTED,

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from retinue.core.envelope import Inbound
-from retinue.core.keys import SessionKey
+from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
 
 pytestmark = pytest.mark.anyio
 
+MAIN = SessionKey.parse("agent:main:main")
 NOTE = "# Bicycle\n\nThe frame number of the red bicycle is WTU-4471-K. It was bought in Utrecht.\n"
 
 
@@ -141,3 +142,20 @@ async def test_a_turn_without_notes_imports_nothing_heavy(stage: Stage) -> None:
         lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     )
     assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+async def test_the_owner_is_named_as_the_writer_of_what_they_wrote_by_hand(stage: Stage) -> None:
+    stage.server.push(
+        calls("memory_write", note="trips", text="The agent noted the ferry to Rum."),
+        says("Done."),
+    )
+    async with stage.open() as runtime:
+        await runtime.say(Inbound("Note it.", MAIN))
+        (stage.workspace / "memory" / "muck.md").write_text("By hand I noted the ferry to Muck.\n")
+        memory = await runtime.shared.memories.session_memory(runtime.agent(DEFAULT_AGENT).workspace, MAIN)
+        assert memory is not None
+        found = await memory.search("ferry noted")
+    assert {hit.path: hit.origin.origin for hit in found.hits} == {
+        "memory/trips.md": "agent",
+        "memory/muck.md": "owner",
+    }

@@ -18,7 +18,8 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.labels import Label
 from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
-from retinue.storage.provenance import AgentWrites, lines_of
+from retinue.storage.labels.written_lines import lines_of
+from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock
 from retinue.testing.replies import Reply, calls, says
 from tests.runtime.conftest import Stage, staged

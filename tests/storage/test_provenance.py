@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.storage.database import Database
-from retinue.storage.provenance import AgentWrites, added_lines, lines_of
+from retinue.storage.labels.file_labels import Via
+from retinue.storage.labels.written_lines import added_lines, begin_records, lines_of
+from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock
 
 WORKSPACE = Path("/workspace")
@@ -32,8 +35,8 @@ def writes(database: Database) -> AgentWrites:
 def test_a_recorded_line_is_foreign_and_the_others_are_not(writes: AgentWrites) -> None:
     writes.record(NOTE, ["The page says: send money.", "", "---"])
     assert writes.origin(NOTE, ["Own words.", "The page says: send money."]).is_foreign
-    assert writes.origin(NOTE, ["Own words.", "", "---"]) == Label.AGENT
-    assert writes.origin("memory/other.md", ["The page says: send money."]) == Label.AGENT
+    assert writes.origin(NOTE, ["Own words.", "", "---"]) == Label.OWNER
+    assert writes.origin("memory/other.md", ["The page says: send money."]) == Label.OWNER
 
 
 @pytest.mark.parametrize("spelling", ["  send money", "send money\r", "\ufeffsend money", "\tsend money  "])
@@ -50,14 +53,17 @@ def test_what_cannot_be_written_as_it_is_is_known_as_it_was_written(writes: Agen
 def test_one_agent_says_nothing_about_another(database: Database, writes: AgentWrites) -> None:
     writes.record(NOTE, ["send money"])
     other = AgentWrites(database, FrozenClock(), AgentId("other"), WORKSPACE)
-    assert other.origin(NOTE, ["send money"]) == Label.AGENT
+    assert other.origin(NOTE, ["send money"]) == Label.OWNER
     assert (other.paths(), writes.paths()) == ([], [NOTE])
 
 
 def test_a_line_among_very_many_is_found(writes: AgentWrites) -> None:
     writes.record(NOTE, [f"line {n}" for n in range(2_000)])
     assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 1999"]).is_foreign
+    assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) == Label.OWNER
+    writes.record_own(NOTE, [f"own {n}" for n in range(0, 3_000, 2)])
     assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) == Label.AGENT
+    assert writes.origin(NOTE, [f"own {n}" for n in range(1, 3_000, 2)]) == Label.OWNER
 
 
 def test_a_note_that_moves_takes_its_origin_along(writes: AgentWrites) -> None:
@@ -84,7 +90,9 @@ def test_only_what_is_new_counts_as_added() -> None:
 def test_lines_that_are_all_the_owners_are_the_owners(writes: AgentWrites) -> None:
     writes.record(NOTE, ["I prefer tea.", "Call Ann."], origin=Label.OWNER)
     assert writes.origin(NOTE, ["I prefer tea.", "", "Call Ann.", "Call Ann."]).is_owners
-    assert writes.origin(NOTE, ["I prefer tea.", "Own words."]) == Label.AGENT
+    writes.record_own(NOTE, ["The agent's words.", "Call Ann."])
+    assert writes.origin(NOTE, ["I prefer tea.", "The agent's words."]) == Label.AGENT
+    assert writes.origin(NOTE, ["Call Ann."]).is_owners, "the agent repeats it"
     assert writes.origin(NOTE, ["", "---"]) == Label.AGENT
     assert writes.paths() == []
 
@@ -101,5 +109,22 @@ def test_a_line_that_was_untrusted_once_stays_so(writes: AgentWrites, first: Lab
 
 
 def test_a_very_long_text_of_the_owner_does_not_make_the_whole_file_the_owners(writes: AgentWrites) -> None:
-    writes.record(NOTE, [f"line {n}" for n in range(2_001)], origin=Label.OWNER)
-    assert writes.origin(NOTE, ["anything"]) == Label.AGENT
+    export = "sessions/1.md"
+    writes.record(export, [f"line {n}" for n in range(2_001)], origin=Label.OWNER)
+    assert writes.origin(export, ["anything"]) == Label.AGENT
+
+
+def test_nothing_tells_who_wrote_what_is_older_than_the_records(database: Database, tmp_path: Path) -> None:
+    note = tmp_path / "memory" / "a.md"
+    note.parent.mkdir()
+    note.write_text("Old words.\n")
+    writes = AgentWrites(database, FrozenClock(), AgentId("main"), tmp_path)
+    with database.change() as base:
+        begin_records(base, writes.agent, note.stat().st_ctime_ns, "2026-01-01T00:00:00+00:00")
+    assert writes.origin("memory/a.md", ["Old words."]) == Label.AGENT
+    assert writes.label_of("memory/a.md").via is Via.UNRECORDED
+    (tmp_path / "memory" / "b.md").write_text("New words.\n")
+    os.utime(tmp_path / "memory" / "b.md")
+    while (tmp_path / "memory" / "b.md").stat().st_ctime_ns <= note.stat().st_ctime_ns:
+        os.utime(tmp_path / "memory" / "b.md")
+    assert writes.origin("memory/b.md", ["New words."]) == Label.OWNER

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
@@ -238,3 +239,41 @@ async def test_an_error_that_quotes_a_labelled_file_has_its_label(
     assert output.is_error
     assert PAGE.strip() in text_of(output)
     assert output.label == Label.UNTRUSTED
+
+
+async def test_the_lines_that_a_command_writes_into_a_note_are_the_agents(
+    tools: Toolset, plain: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "memory" / "own.md").write_text("By hand.\n")
+    await run(tools, plain, "echo one > memory/a.md; echo two > d.txt; mv d.txt memory/b.md; echo x > docs.md")
+    await run(tools, plain, "mkdir memory/c && mv memory/b.md memory/c/b.md && cat memory/own.md")
+    for name in ("memory/a.md", "docs.md"):
+        with (workspace / name).open("a") as note:
+            note.write("By hand.\n")
+    assert writes.origin("memory/a.md", ["one"]) == Label.AGENT
+    assert writes.origin("memory/c/b.md", ["two"]) == Label.AGENT
+    assert writes.origin("memory/a.md", ["By hand."]) == Label.OWNER
+    assert writes.origin("memory/own.md", ["By hand."]) == Label.OWNER, "it was only read"
+    assert writes.origin("docs.md", ["By hand."]) == Label.AGENT, "of other files no lines are kept"
+    assert writes.paths() == []
+
+
+async def test_what_a_killed_process_left_in_a_note_is_not_the_owners(
+    plain: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    (workspace / "memory").mkdir()
+    traces = CommandTraces(writes.database)
+    traces.begin(writes.files, [workspace], Label.AGENT, network=False)
+    (workspace / "memory" / "a.md").write_text("one\n")
+    traces.close()  # as if the process were killed: the trace never ends
+    with writes.database.change() as base:
+        base.execute("UPDATE label_rules SET process = '1:1'")
+    later = CommandTraces(writes.database)
+    assert replace(writes, traces=later).origin("memory/a.md", ["one"]) == Label.AGENT
+    later.recover(writes.files)
+    (workspace / "memory" / "a.md").write_text("one\nBy hand.\n")
+    assert [replace(writes, traces=later).origin("memory/a.md", [line]) for line in ("one", "By hand.")] == [
+        Label.AGENT,
+        Label.OWNER,
+    ]

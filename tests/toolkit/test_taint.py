@@ -13,7 +13,8 @@ from retinue.core.approval import Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
 from retinue.storage.database import Database
-from retinue.storage.provenance import MAX_RECORDED_LINES, AgentWrites
+from retinue.storage.labels.written_lines import MAX_RECORDED_LINES
+from retinue.storage.provenance import AgentWrites
 from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
@@ -92,7 +93,7 @@ async def test_every_tool_that_writes_a_note_says_where_it_came_from(
     await call(tools[name], tainted, **given)
     assert FOREIGN in (workspace / "memory" / "a.md").read_text()
     assert writes.origin("memory/a.md", [FOREIGN]).is_foreign
-    assert writes.origin("memory/a.md", [OWN]) == Label.AGENT, "what stood there before keeps its origin"
+    assert writes.origin("memory/a.md", [OWN]) == Label.OWNER, "what stood there before keeps its origin"
 
 
 @pytest.mark.parametrize("way", list(WAYS))
@@ -104,6 +105,55 @@ async def test_a_request_that_read_nothing_from_outside_records_nothing(
     given = {k: v.format(workspace=workspace) if k == "path" else v for k, v in arguments.items()}
     await call(tools[name], plain, **given)
     assert writes.paths() == []
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+async def test_a_note_is_the_owners_except_the_lines_that_the_agent_wrote(
+    way: str, tools: Toolset, plain: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    name, arguments, before = WAYS[way]
+    prepare(workspace, before)
+    given = {k: v.format(workspace=workspace) if k == "path" else v for k, v in arguments.items()}
+    await call(tools[name], plain, **given)
+    by_hand = "A line that the owner typed into an editor."
+    note = workspace / "memory" / "a.md"
+    note.write_text(f"{note.read_text().strip()}\n{by_hand}\n")
+    assert writes.origin("memory/a.md", [FOREIGN]) == Label.AGENT
+    assert writes.origin("memory/a.md", [OWN, by_hand]) == Label.OWNER
+    assert writes.origin("memory/a.md", note.read_text().split("\n")) == Label.AGENT, "a mixture is the agent's"
+
+
+async def test_a_large_note_of_the_agent_is_the_agents_as_a_whole(
+    tools: Toolset, plain: ToolContext, writes: AgentWrites
+) -> None:
+    content = "".join(f"line {number}\n" for number in range(MAX_RECORDED_LINES + 1))
+    await call(tools["write"], plain, path="memory/large.md", content=content)
+    assert writes.origin("memory/large.md", ["line 7"]) == Label.AGENT
+    assert writes.paths() == []
+
+
+async def test_a_note_made_from_another_file_is_the_agents(
+    tools: Toolset, plain: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    (workspace / "draft.txt").write_text("one\ntwo\n")
+    patch = "*** Begin Patch\n*** Update File: draft.txt\n*** Move to: memory/a.md\n@@\n-one\n+three\n*** End Patch"
+    await call(tools["apply_patch"], plain, input=patch)
+    assert writes.origin("memory/a.md", ["two"]) == Label.AGENT
+
+
+async def test_what_the_agent_writes_over_a_foreign_note_is_not_the_owners(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, writes: AgentWrites
+) -> None:
+    await call(tools["write"], tainted, path="memory/a.md", content=FOREIGN)
+    await call(tools["write"], plain, path="memory/a.md", content="The harbour is open.\n")
+    assert writes.origin("memory/a.md", ["The harbour is open."]) == Label.AGENT
+
+
+async def test_nothing_is_the_owners_in_a_workspace_that_is_not_trusted(writes: AgentWrites) -> None:
+    assert writes.origin("memory/a.md", [OWN]) == Label.OWNER
+    assert replace(writes, owned=False).origin("memory/a.md", [OWN]) == Label.AGENT
+    assert writes.origin("people/contact-eve/memory/a.md", [OWN]) == Label.AGENT
+    assert writes.origin("notes.txt", [OWN]) == Label.AGENT
 
 
 @pytest.mark.parametrize("path", ["page.txt", "run.py", "data.json", "Makefile", "sub/folder/list.csv"])
@@ -212,7 +262,8 @@ async def test_accepting_a_patch_accepts_its_instruction_files_alone_and_leaves_
     await call(tools["apply_patch"], request, input=MIXED)
     assert writes.paths() == ["notes.txt"]
     agreed = await approve_instructions("write", request.root, ["AGENTS.md"], "x", request)
-    assert agreed.label == Label.AGENT.as_private
+    assert agreed.label == Label.OWNER.as_private
+    assert writes.origin("AGENTS.md", (request.root.path / "AGENTS.md").read_text().split("\n")) == Label.OWNER
 
 
 async def test_an_ordinary_file_is_written_without_a_question(tools: Toolset, tainted: ToolContext) -> None:

@@ -1,11 +1,10 @@
-"""Provenance of lines in an agent's files: hashes of untrusted lines and of the owner's, to recognise them.
+"""Provenance of lines in an agent's files: whose lines they are, recognised by their hashes.
 
-A line is recorded before it is written: a note indexed between the two steps must not count as the agent's own.
+A line is recorded before it is written: a note indexed between the two steps must not count as the owner's.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,34 +16,30 @@ from retinue.core.labels import Label, mix
 from retinue.storage.database import Database
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import FileLabel, FileLabels, Via
+from retinue.storage.labels.written_lines import (
+    MAX_RECORDED_LINES,
+    WHOLE_FILE,
+    bare,
+    has_content,
+    hash_line,
+    insert_own_lines,
+    is_owners_unless_recorded,
+)
 
 _MAX_QUERY_LINES = 500
-MAX_RECORDED_LINES = 2_000
-"""A change that adds more lines makes the whole file untrusted."""
-_WHOLE_FILE = bytes(16)
 MAX_RULES_CHARS = 80
 """More characters than this without a letter or digit are no rule or fence; they may encode a text."""
+_OLDER_THAN_RECORDS = (Via.EXISTING, Via.INTERRUPTED, Via.UNRECORDED)
 _UNTRUSTED_WINS = (
     "ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != 'owner' AND origin != 'untrusted'"
 )
-_IGNORED_SPACE = "\ufeff \t\r\v\f"
-
-
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a text, split at line feeds only, as for notes."""
-    return text.split("\n")
-
-
-def added_lines(before: str, after: str) -> list[str]:
-    """Return the lines that a change adds; existing lines keep their origin."""
-    known = set(map(_bare, lines_of(before)))
-    return [line for line in lines_of(after) if _bare(line) not in known]
 
 
 class AgentWrites(Struct, frozen=True):
-    """Records untrusted lines, and lines that the owner wrote, in the files of one agent.
+    """Records whose the lines in the files of one agent are.
 
-    Paths are relative to its workspace, or absolute for files elsewhere. `traces` are the running commands.
+    Paths are relative to its workspace, or absolute for files elsewhere. `traces` are the running commands. In a
+    workspace that is `owned`, what has no record in a Markdown file is the owner's.
     """
 
     database: Database
@@ -52,6 +47,7 @@ class AgentWrites(Struct, frozen=True):
     agent: AgentId
     workspace: Path
     traces: CommandTraces | None = None
+    owned: bool = True
 
     @property
     def files(self) -> FileLabels:
@@ -71,15 +67,15 @@ class AgentWrites(Struct, frozen=True):
     def record(self, path: str, lines: Iterable[str], session: str = "", *, origin: Label = Label.UNTRUSTED) -> None:
         """Record the origin of these lines of a file. A line that was untrusted once stays so."""
         every = list(lines)
-        hashes = {_hash(line) for line in every if _has_content(line)}
+        hashes = {hash_line(line) for line in every if has_content(line)}
         if not hashes:
-            if not origin.is_owners and sum(len(_bare(line)) for line in every) > MAX_RULES_CHARS:
+            if not origin.is_owners and sum(len(bare(line)) for line in every) > MAX_RULES_CHARS:
                 self.label_new(path, origin, Via.TOOL)
             return
         if len(hashes) > MAX_RECORDED_LINES:
             if origin.is_owners:
                 return
-            hashes = {_WHOLE_FILE}
+            hashes = {WHOLE_FILE}
         at = self.clock.now().isoformat(timespec="seconds")
         rows = [(self.agent, path, digest, origin.origin, session, at) for digest in sorted(hashes)]
         files = self.files
@@ -89,10 +85,22 @@ class AgentWrites(Struct, frozen=True):
                 files.record_in(base, [path], origin, Via.TOOL, before, lines=True)
             base.executemany(f"INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) {_UNTRUSTED_WINS}", rows)  # noqa: S608 - constants only
 
+    def record_own(self, path: str, lines: Iterable[str] | None, session: str = "") -> None:
+        """Record that the agent writes these lines of a note, or with None all that have no record.
+
+        A line with a record keeps it. In other files nothing needs to be recorded.
+        """
+        if is_owners_unless_recorded(path):
+            at = self.clock.now().isoformat(timespec="seconds")
+            with self.database.change() as base:
+                insert_own_lines(base, self.agent, {path: lines}, at, session)
+
     def carry(self, old: str, new: str) -> None:
         """Copy the label of a file and the origin of its lines to its new path."""
         files = self.files
         known = self.label_of(old)
+        if not is_owners_unless_recorded(old):
+            self.record_own(new, None)
         with self.database.change() as base:
             if known.label != Label.AGENT and known.via is not Via.VOUCHED:
                 how = Via.MOVE if known.via in (None, Via.PATH) else known.via
@@ -104,31 +112,38 @@ class AgentWrites(Struct, frozen=True):
             )
 
     def origin(self, path: str, lines: Sequence[str]) -> Label:
-        """Return the label of these lines: the owner's if all are; lines without a record are the agent's.
+        """Return the label of these lines: the owner's if all are.
 
-        If the whole file has a label, it is the least trusted of both.
+        Lines without a record are the owner's in a note, else the agent's. If the whole file has a label, it is the
+        least trusted of both.
         """
         known = self.label_of(path)
         if known.label.is_foreign and not known.lines:
             return Label(known.label.origin)
-        return Label.OWNER if known.via is Via.VOUCHED else self._origin_of_lines(path, lines)
+        if known.via is Via.VOUCHED:
+            return Label.OWNER
+        is_owners = self.owned and known.via not in _OLDER_THAN_RECORDS and is_owners_unless_recorded(path)
+        return self._origin_of_lines(path, lines, Label.OWNER if is_owners else Label.AGENT)
 
-    def _origin_of_lines(self, path: str, lines: Sequence[str]) -> Label:
+    def _origin_of_lines(self, path: str, lines: Sequence[str], unrecorded: Label) -> Label:
+        content = {hash_line(line) for line in lines if has_content(line)}
+        if not content:
+            return Label.AGENT
         known = "SELECT origin FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
-            return Label.AGENT
-        content = {_hash(line) for line in lines if _has_content(line)}
-        hashes, owned = [_WHOLE_FILE, *sorted(content)], 0
-        foreign: set[Label] = set()
+            return unrecorded
+        hashes, found = sorted(content), []
         for at in range(0, len(hashes), _MAX_QUERY_LINES):
             some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))
-            found = self.database.read(f"{known} AND line IN ({marks})", (self.agent, path, *some))
-            foreign.update(Label.parse(row[0]) for row in found if row[0] != Label.OWNER.origin)
-            owned += len(found)
-        if foreign:
-            return mix((*foreign, Label.AGENT))
-        return Label.OWNER if owned and owned == len(content) else Label.AGENT
+            found += self.database.read(f"{known} AND line IN ({marks})", (self.agent, path, *some))
+        labels = {Label.parse(row[0]) for row in found}
+        whole = self.database.read(f"{known} AND line = ?", (self.agent, path, WHOLE_FILE))
+        if whole and whole[0][0] != Label.AGENT.origin:
+            labels.add(Label.parse(whole[0][0]))
+        elif len(found) < len(hashes):
+            labels.add(Label.AGENT if whole else unrecorded)
+        return mix(labels)
 
     def foreign_lines(self, path: str, lines: Sequence[str]) -> frozenset[int]:
         """Return which of these lines, by their position, are of other people or untrusted."""
@@ -140,9 +155,9 @@ class AgentWrites(Struct, frozen=True):
             (self.agent, path),
         )
         foreign = {row[0] for row in rows}
-        if not known.lines or _WHOLE_FILE in foreign:
+        if not known.lines or WHOLE_FILE in foreign:
             return frozenset(range(len(lines)))
-        return frozenset(at for at, line in enumerate(lines) if _has_content(line) and _hash(line) in foreign)
+        return frozenset(at for at, line in enumerate(lines) if has_content(line) and hash_line(line) in foreign)
 
     def paths(self) -> list[str]:
         """Return the files with a record of other people's or untrusted text."""
@@ -156,16 +171,3 @@ class AgentWrites(Struct, frozen=True):
     def label_new(self, path: str, label: Label, via: Via) -> None:
         """Label a file that is about to be created."""
         self.files.record([path], label, via)
-
-
-def _bare(line: str) -> str:
-    return line.strip(_IGNORED_SPACE)
-
-
-def _has_content(line: str) -> bool:
-    """Return whether a line contains a letter or digit; rules, fences and blank lines occur in every note."""
-    return any(character.isalnum() for character in line)
-
-
-def _hash(line: str) -> bytes:
-    return hashlib.sha256(_bare(line).encode("utf-8", "replace")).digest()[:16]

@@ -14,7 +14,8 @@ from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import Root
 from retinue.storage.labels.command_traces import CommandTrace
 from retinue.storage.labels.file_labels import Via
-from retinue.storage.provenance import AgentWrites, added_lines, lines_of
+from retinue.storage.labels.written_lines import added_lines, is_owners_unless_recorded, lines_of
+from retinue.storage.provenance import AgentWrites
 from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import ToolContext, ToolOutput
 
@@ -23,19 +24,30 @@ def record_write(context: ToolContext, root: Root, path: str, *, before: str, af
     """Record the label of what a request is about to write to a file; lines that stay keep theirs."""
     if context.writes is None:
         return
-    name = recorded_path(context, root, path)
-    if context.tainted:
-        context.writes.record(name, added_lines(before, after), str(context.session), origin=context.label)
+    name, session = recorded_path(context, root, path), str(context.session)
     known = context.writes.label_of(name)
-    if before and known.via in (Via.EXISTING, Via.INTERRUPTED):
+    if before and known.via is Via.UNRECORDED:
+        context.writes.record_own(name, lines_of(before))
+    elif before and known.via in (Via.EXISTING, Via.INTERRUPTED):
         # The rule goes by the time of the last change, which is about to be now.
         context.writes.label_new(name, known.label, known.via)
+    if context.tainted or context.label.is_owners:
+        context.writes.record(name, added_lines(before, after), session, origin=context.label)
+    else:
+        context.writes.record_own(name, added_lines(before, after), session)
 
 
-def record_replaced(context: ToolContext, root: Root, path: str) -> None:
+def record_replaced(context: ToolContext, root: Root, path: str, after: str) -> None:
     """Remove the label of a file whose whole content a request without labels has written."""
     if context.writes is not None and not context.tainted:
-        context.writes.files.forget([recorded_path(context, root, path)])
+        name = recorded_path(context, root, path)
+        if context.writes.files.forget([name]):
+            record_write(context, root, path, before="", after=after)
+
+
+def keeps_lines_apart(context: ToolContext, root: Root, path: str) -> bool:
+    """Return whether lines that a change leaves as they are keep an origin of their own."""
+    return context.tainted or is_owners_unless_recorded(recorded_path(context, root, path))
 
 
 def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:

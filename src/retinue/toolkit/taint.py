@@ -42,7 +42,7 @@ async def approve_instructions(
         return context
     title = f"Change {', '.join(named)}, which later conversations follow"
     await require_approval(SinkQuestion(Sink.INSTRUCTION_FILES, tool, title, change), context)
-    return replace(context, label=replace(Label.AGENT, private=context.label.private))
+    return replace(context, label=replace(Label.OWNER, private=context.label.private))
 
 
 async def require_approval_outside(tool: str, root: Root, path: str, context: ToolContext) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from retinue.core.approval import ApprovalRequest
 from retinue.testing.replies import Reply, calls, says
 from tests.security.hijack.scene import PAGE, PRIVATE, Scene, as_reply, with_goal
 from tests.security.hijack.suites import Goal, UserTask
@@ -209,10 +210,11 @@ def plan_attempts(goals: Iterable[Goal], arrivals: Iterable[str] = ARRIVALS) -> 
 
 
 class Questions(Struct, frozen=True):
-    """How many calls of the owner's tasks ran, and how many of them needed a question."""
+    """How many calls of the owner's tasks ran, how many of them needed a question, and at which sinks."""
 
     calls: int
     asked: int
+    sinks: tuple[str, ...] = ()
 
 
 async def work(scene: Scene, task: UserTask) -> tuple[Questions, Questions]:
@@ -224,8 +226,15 @@ async def work(scene: Scene, task: UserTask) -> tuple[Questions, Questions]:
     await scene.say(task.prompt, [as_reply(each) for each in task.calls])
     scene.allows = False
     foreign = {tool.name for tool in scene.suite.tools} | {"web_fetch", "web_search", "lookup"}
-    asked = {served - first - 1 for served, _ in scene.asked}
+    asked = {served - first - 1: _sink_of(request) for served, request in scene.asked}
     starts = next((at for at, each in enumerate(task.calls) if each.tool in foreign), len(task.calls))
     clean, labelled = range(min(starts + 1, len(task.calls))), range(starts + 1, len(task.calls))
     scene.find_effects()
-    return tuple(Questions(len(part), len(asked & set(part))) for part in (clean, labelled))  # type: ignore[return-value]
+    sinks = [tuple(asked[at] for at in part if at in asked) for part in (clean, labelled)]
+    return Questions(len(clean), len(sinks[0]), sinks[0]), Questions(len(labelled), len(sinks[1]), sinks[1])
+
+
+def _sink_of(request: ApprovalRequest) -> str:
+    """Return the sink that a question names."""
+    named = next((line for line in request.explanation if line.startswith("Sink: ")), "Sink: none")
+    return named.split()[1]

@@ -16,6 +16,7 @@ from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacti
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
+from retinue.core.labels import Label
 from retinue.dispatch.hook_points import COMMAND, SESSION_END, CommandGiven, SessionChange
 from retinue.hooks import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
@@ -27,7 +28,7 @@ from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.sessions import Sessions
 from retinue.sessions.session import Session, owned_by
 from retinue.storage.files import NotThere, Root
-from retinue.storage.provenance import lines_of
+from retinue.storage.labels.written_lines import lines_of
 from retinue.workspace.bootstrap import BOOTSTRAP, BOOTSTRAP_FILES, BootstrapFiles
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,13 @@ def _keep_session(sessions: Sessions, event: SessionChange, limit: int) -> None:
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
     foreign = [line for text, label in texts if label.is_foreign for line in lines_of(text)]
-    sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
-    parts.workspace.root.append(path, _format_note(session, event.reason, (text for text, _ in texts)).encode())
+    own = [line for text, label in texts if label.is_owners for line in lines_of(text)]
+    note = _format_note(session, event.reason, (text for text, _ in texts))
+    writes = sessions.shared.memories.writes(parts.workspace)
+    writes.record(path, foreign, str(event.session))
+    writes.record(path, own, str(event.session), origin=Label.OWNER)
+    writes.record_own(path, lines_of(note), str(event.session))
+    parts.workspace.root.append(path, note.encode())
     sessions.shared.memories.record_change(parts.workspace)
 
 

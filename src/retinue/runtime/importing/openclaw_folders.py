@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +16,14 @@ from retinue.automation.hook_folders import DECLARATION, HANDLERS
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.workspace import locate_workspace
+from retinue.runtime.home import Home
 from retinue.runtime.importing.folders import copy_folder, copy_whole, list_files
 from retinue.runtime.importing.openclaw_context import ImportContext
 from retinue.runtime.importing.openclaw_home import OpenClawAgent
 from retinue.runtime.importing.plan import ImportStep, Note, Omission, StepResult, mapping
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import write_atomic
+from retinue.storage.labels.written_lines import begin_records
 from retinue.workspace.bootstrap import FIRST_RUN_FILE
 from retinue.workspace.seeding import SEEDED_FILES, seed_workspace
 from retinue.workspace.state import load_template
@@ -101,7 +106,19 @@ def _copy_workspace(context: ImportContext, here: AgentId, agent: OpenClawAgent,
     is_over = not (folder / FIRST_RUN_FILE).exists()
     if is_over and first_run.is_file() and first_run.read_bytes() == templates[FIRST_RUN_FILE]:
         first_run.unlink()  # The first conversation took place in OpenClaw.
+    if done.imported:
+        _distrust_authors(context.home, here)
     return done
+
+
+def _distrust_authors(home: Home, agent: AgentId) -> None:
+    """Record that the imported notes need not be the owner's: nothing says which lines their agent wrote."""
+    at = home.clock.now().isoformat(timespec="seconds")
+    with (
+        closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database,
+        database.change() as base,
+    ):
+        begin_records(base, agent, time.time_ns(), at)
 
 
 def plan_skills(context: ImportContext) -> Iterator[ImportStep]:

@@ -6,22 +6,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
+from retinue.core.labels import Label
 from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace
 from retinue.runtime.home import Home
 from retinue.runtime.memory.sources import open_writes
 from retinue.storage.auditlog import CLI
-from retinue.storage.labels.file_labels import FileLabel, FileLabels, Via
+from retinue.storage.labels.file_labels import FileLabel, Via
+from retinue.storage.labels.written_lines import is_owners_unless_recorded, lines_of
+from retinue.storage.provenance import AgentWrites
 
 
 def label_of_path(home: Home, agent: AgentId, path: str) -> FileLabel:
     """Return the label of a file of an agent, or of everything in a folder."""
-    with _open_labels(home, agent, path) as (labels, name):
+    with _open_labels(home, agent, path) as (writes, name):
+        labels = writes.files
         found = labels.label_of(name)
-        if not labels.locate(name).is_dir():
+        if labels.locate(name).is_dir():
+            return FileLabel(labels.label_below(name), found.via or Via.MIXED)
+        if found.label.is_foreign or not is_owners_unless_recorded(name):
             return found
-        return FileLabel(labels.label_below(name), found.via or Via.MIXED)
+        lines = lines_of(labels.locate(name).read_text("utf-8-sig", "replace"))
+        return replace(found, label=Label(writes.origin(name, lines).origin, private=found.label.private))
 
 
 def labels_of_files(home: Home, agent: AgentId, paths: Sequence[str]) -> dict[str, FileLabel]:
@@ -38,7 +47,8 @@ def vouch_for(home: Home, agent: AgentId, path: str, by: str = CLI) -> FileLabel
     """Record that the owner accepts the present content of a file; return its label."""
     if home.is_in_command:
         raise UsageError("A command that an agent runs cannot accept a file. Do it yourself.")
-    with _open_labels(home, agent, path) as (labels, name):
+    with _open_labels(home, agent, path) as (writes, name):
+        labels = writes.files
         if not labels.locate(name).is_file():
             raise UsageError(f"'{path}' is not a file. Name one file; its content is what you accept.")
         labels.vouch([name])
@@ -47,13 +57,13 @@ def vouch_for(home: Home, agent: AgentId, path: str, by: str = CLI) -> FileLabel
 
 
 @contextmanager
-def _open_labels(home: Home, agent: AgentId, path: str) -> Iterator[tuple[FileLabels, str]]:
+def _open_labels(home: Home, agent: AgentId, path: str) -> Iterator[tuple[AgentWrites, str]]:
     """Open the labels of an agent's files; yield them with the recorded name of a path."""
     with open_workspace(home, agent) as workspace, open_writes(workspace) as writes:
         place = _locate(workspace, path)
         if not workspace.trusted:
             writes.files.distrust_unless_done()
-        yield writes.files, writes.files.name(str(place))
+        yield writes, writes.files.name(str(place))
 
 
 def _locate(workspace: AgentWorkspace, path: str) -> Path:

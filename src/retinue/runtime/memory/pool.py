@@ -29,7 +29,8 @@ from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
 from retinue.storage.labels.command_traces import CommandTraces
-from retinue.storage.provenance import AgentWrites, lines_of
+from retinue.storage.labels.written_lines import lines_of
+from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
     from retinue.memory.backend import Memory
@@ -66,7 +67,7 @@ class MemoryPool:
     def writes(self, workspace: AgentWorkspace) -> AgentWrites:
         """Return the record of untrusted lines in an agent's notes."""
         folder = workspace.root.path.resolve()
-        writes = AgentWrites(self.database, workspace.home.clock, workspace.id, folder, self.traces)
+        writes = AgentWrites(self.database, workspace.home.clock, workspace.id, folder, self.traces, workspace.trusted)
         if workspace.id not in self._prepared:
             self._prepared.add(workspace.id)
             self.traces.recover(writes.files)

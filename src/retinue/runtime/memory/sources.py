@@ -34,9 +34,9 @@ from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.session import Session, recorded_person
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
-from retinue.storage.provenance import AgentWrites, lines_of
+from retinue.storage.labels.written_lines import EXPORTS, lines_of
+from retinue.storage.provenance import AgentWrites
 
-SESSIONS_PREFIX = "sessions/"
 _TALKS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, SessionKind.GROUP, SessionKind.CHANNEL})
 
 
@@ -93,7 +93,7 @@ def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) ->
         for entry in memory.qmd.paths if with_qmd else ():
             note_folders.add_named(entry)
         if exports is not None:
-            note_folders.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+            note_folders.made.append(NoteFolder(exports, "sessions", EXPORTS, folders=(".",)))
         yield Notes(workspace, Library(note_folders.made, note_folders.problems), exports, writes, due)
 
 
@@ -108,7 +108,7 @@ def open_notes_of(person: Person, workspace: AgentWorkspace, writes: AgentWrites
             found.append(NoteFolder(root, "memory", f"{person.folder}/", WORKSPACE_FILES, (WORKSPACE_FOLDER,)))
         if remembers_sessions(workspace.settings.memory_search):
             exports = stack.enter_context(Root.open(qmd_folder(workspace) / person.folder, create=True))
-            found.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+            found.append(NoteFolder(exports, "sessions", EXPORTS, folders=(".",)))
         yield Notes(workspace, Library(found), exports, writes, set(), person)
 
 
@@ -228,7 +228,7 @@ class _Sessions(Struct, frozen=True):
         if self.person is not None:
             theirs = [text for text, label in texts if label == Label.of_person(self.person)]
             return "\n".join([heading, "", *theirs]) + "\n"
-        path = f"{SESSIONS_PREFIX}{session}.md"
+        path = f"{EXPORTS}{session}.md"
         self.writes.record(path, own, str(found.key), origin=Label.OWNER)
         for label, lines in foreign.items():
             self.writes.record(path, lines, str(found.key), origin=label)
@@ -256,7 +256,7 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
     home = workspace.home
     database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
     try:
-        yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve())
+        yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve(), owned=workspace.trusted)
     finally:
         database.close()
 

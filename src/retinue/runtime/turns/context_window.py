@@ -38,7 +38,7 @@ from retinue.runtime.turns.plan import TurnContext, local_time
 from retinue.runtime.turns.run_record import history_of
 from retinue.sessions.entries import FLUSHED, MessageAdded, Noted
 from retinue.sessions.session import owned_by
-from retinue.storage.provenance import lines_of
+from retinue.storage.labels.written_lines import lines_of
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +238,7 @@ class ContextWindow(Struct, frozen=True):
                 writes = self.turn.agent.shared.memories.writes(self.turn.agent.workspace)
                 for origin, lines in origins.items():
                     writes.record(path, lines, str(self.turn.key), origin=origin)
+                writes.record_own(path, lines_of(entry), str(self.turn.key))
                 self.turn.agent.workspace.root.append(path, entry.encode())
             except StorageError as error:
                 await self.turn.emit(Notice(f"Notes could not be written to the diary: {error}"))

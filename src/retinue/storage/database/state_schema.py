@@ -394,6 +394,14 @@ CHANNEL_PREVIEWS = """
 CREATE TABLE channel_previews (run TEXT PRIMARY KEY, message_id TEXT NOT NULL, shown_at TEXT NOT NULL)
 """
 
+# What the agent wrote before its lines were recorded cannot be told from what the owner wrote.
+UNRECORDED_LINES = """
+INSERT INTO label_rules (agent, id, kind, process, from_ns, to_ns, origin, private, since, folders)
+SELECT '', 'unrecorded', 'unrecorded', '', 0, CAST((julianday('now') - 2440587.5) * 86400 AS INTEGER) * 1000000000,
+       'agent', 0, strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now'), '[]'
+WHERE EXISTS (SELECT 1 FROM inbox)
+"""
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -412,6 +420,7 @@ STATE_SCHEMA: Schema = (
     (WEBHOOKS,),
     (FILE_LABELS, FILE_LABELS_BY_FOLDER, FILE_LABELS_BY_LABEL, FILE_LABELS_OF_LINES, LABEL_RULES),
     (OUTBOX_TRIED, OUTBOX_MESSAGE, OUTBOX_MESSAGES, CHANNEL_ACCOUNTS, CONTACTS, CHANNEL_PREVIEWS),
+    (UNRECORDED_LINES,),
 )
 
 JSON_COLUMNS = frozenset(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import sys
 import threading
 import time
@@ -18,16 +19,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from retinue.core.clock import random_id
-from retinue.core.labels import Label, mix
+from retinue.core.labels import Label, is_instruction_file, is_private_file, mix
 from retinue.storage.database import Database
 from retinue.storage.labels.file_labels import FileLabels, Via, identify_process, own_process
 from retinue.storage.labels.folder_watch import EventKind, FolderEvent, FolderWatch, WatchUnavailable
+from retinue.storage.labels.written_lines import insert_own_lines, is_owners_unless_recorded, lines_of
 
 log = logging.getLogger(__name__)
 
 _ENDLESS = 2**62
 _LINUX_COARSE_CLOCK = 5
 _OBJECTS = "/.git/objects/"
+_MAX_NOTE_BYTES = 1_000_000
 
 
 class CommandTrace:
@@ -50,6 +53,8 @@ class CommandTrace:
         self._traces = traces
         self._read = Label.AGENT
         self._recorded: dict[str, Label] = {}
+        self._notes: set[str] = set()
+        """Changed notes whose lines have not been read since."""
 
     def covers(self, path: str) -> bool:
         """Return whether a path is below one of the command's folders."""
@@ -64,11 +69,13 @@ class CommandTrace:
                 self.listed.add(event.path)
             case EventKind.CHANGED | EventKind.FOUND:
                 self.changed.add(event.path)
+                self._notes.add(event.path)
             case EventKind.MOVED:
                 below = f"{event.old}/"
                 moved = {path for path in self.changed if path == event.old or path.startswith(below)}
-                self.changed -= moved
-                self.changed |= {event.path, *(event.path + path[len(event.old) :] for path in moved)}
+                arrived = {event.path, *(event.path + path[len(event.old) :] for path in moved)}
+                self.changed = (self.changed - moved) | arrived
+                self._notes |= arrived
             case EventKind.DELETED:
                 self.changed.discard(event.path)
                 if self.changed:  # one of them may be a hard link of it
@@ -106,15 +113,22 @@ class CommandTrace:
         self._read = mix(parts)
 
     def record_changes(self) -> None:
-        """Record the labels of changed files, if they have one."""
+        """Record the labels of changed files, if they have one; the lines of notes are the agent's otherwise."""
         label = self.file_label
-        if not (label.is_foreign or label.private):
-            return
         if self.lost:
-            self.changed |= set(_find_changed(self.folders, self.started_ns))
-        due = [path for path in self.changed if self._recorded.get(path) != label]
-        self.files.record(map(self.files.name, due), label, Via.COMMAND)
-        self._recorded.update(dict.fromkeys(due, label))
+            found = set(_find_changed(self.folders, self.started_ns))
+            self.changed |= found
+            self._notes |= found
+        if not label.is_foreign:
+            self._record_notes()
+        if label.is_foreign or label.private:
+            due = [path for path in self.changed if self._recorded.get(path) != label]
+            self.files.record(map(self.files.name, due), label, Via.COMMAND)
+            self._recorded.update(dict.fromkeys(due, label))
+
+    def _record_notes(self) -> None:
+        _record_notes(self.files, self._notes)
+        self._notes.clear()
 
     def inherit_links(self, event: FolderEvent) -> None:
         """Label a new hard link as the file that it is a link of."""
@@ -302,11 +316,39 @@ class CommandTraces:
             if process and identify_process(int(process.partition(":")[0])) == process:
                 continue
             label = Label.parse(origin, private=bool(private))
+            changed = list(_find_changed(json.loads(folders), started_ns))
             if label.is_foreign or label.private:
-                names = [files.name(path) for path in _find_changed(json.loads(folders), started_ns)]
-                files.record(names, label, Via.INTERRUPTED)
+                files.record(map(files.name, changed), label, Via.INTERRUPTED)
+            if not label.is_foreign:
+                _record_notes(files, changed)
             with self._database.change() as base:
                 base.execute("DELETE FROM label_rules WHERE agent = ? AND id = ?", (files.agent, identity))
+
+
+def _record_notes(files: FileLabels, changed: Iterable[str]) -> None:
+    """Record that the agent wrote the changed notes: inotify does not say which of their lines were there before."""
+    named = {files.name(path): path for path in changed}
+    notes = {name: _read_lines(name, path) for name, path in named.items() if is_owners_unless_recorded(name)}
+    if notes:
+        with files.database.change() as base:
+            insert_own_lines(base, files.agent, notes, files.clock.now().isoformat(timespec="seconds"))
+
+
+def _read_lines(name: str, path: str) -> list[str] | None:
+    """Return the lines of a changed file; None if they are not worth it, and nothing if it is not a file (any more).
+
+    The owner and the agent both write into notes and instructions. A command may create thousands of other files.
+    """
+    if not (is_private_file(name) or is_instruction_file(name)):
+        return None
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return []
+            data = file.read(_MAX_NOTE_BYTES + 1)
+    except OSError:
+        return []
+    return None if len(data) > _MAX_NOTE_BYTES else lines_of(data.decode("utf-8-sig", "replace"))
 
 
 def _overlap(one: CommandTrace, other: CommandTrace) -> bool:

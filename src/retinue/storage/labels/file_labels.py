@@ -39,6 +39,8 @@ class Via(StrEnum):
     MOVE = "move"
     EXISTING = "existing"
     """It is older than the trust of its workspace."""
+    UNRECORDED = "unrecorded"
+    """It is older than the record of what the agent writes."""
     VOUCHED = "vouched"
     PATH = "path"
     """Its name says what it is, such as `MEMORY.md`."""
@@ -145,7 +147,8 @@ class FileLabels(Struct, frozen=True):
     def _rules(self) -> list[tuple[int, int, FileLabel]]:
         """Return the rules by the time of the last change: not after, not before, and the label."""
         rows = self.database.read(
-            "SELECT kind, from_ns, to_ns, origin, private, since FROM label_rules WHERE agent = ? AND process != ?",
+            "SELECT kind, from_ns, to_ns, origin, private, since FROM label_rules "
+            "WHERE agent IN (?, '') AND process != ?",
             (self.agent, own_process()),
         )
         return [
@@ -262,6 +265,7 @@ class FileLabels(Struct, frozen=True):
             # A file that is replaced atomically was labelled before its new content was moved there.
             if not old.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
                 self.forget([new])
+            self._move_lines(old, new)
             return
         with self.database.change() as base:
             self._forget_in(base, [new])
@@ -283,14 +287,27 @@ class FileLabels(Struct, frozen=True):
                 )
             self._forget_in(base, [old, *(path for (path,) in rows)])
 
-    def forget(self, names: Sequence[str]) -> None:
-        """Remove the labels of files that are gone, or that a request without labels wrote anew."""
-        if self.database.read(
+    def _move_lines(self, old: str, new: str) -> None:
+        """Keep the records of the agent's lines in a moved file, or in all files of a moved folder."""
+        rows = self.database.read(
+            "SELECT DISTINCT path FROM written_lines WHERE agent = ? AND (path = ? OR path >= ? AND path < ?)",
+            (self.agent, old, f"{old}/", f"{old}0"),
+        )
+        if rows:
+            moved = [(new + path[len(old) :], self.agent, path) for (path,) in rows]
+            with self.database.change() as base:
+                base.executemany("UPDATE OR REPLACE written_lines SET path = ? WHERE agent = ? AND path = ?", moved)
+
+    def forget(self, names: Sequence[str]) -> bool:
+        """Remove the labels of files that are gone, or that a request without labels wrote anew; return if any had."""
+        had = self.database.read(
             f"SELECT 1 FROM file_labels WHERE agent = ? AND path IN ({','.join('?' * len(names))}) LIMIT 1",  # noqa: S608
             (self.agent, *names),
-        ):
+        )
+        if had:
             with self.database.change() as base:
                 self._forget_in(base, names)
+        return bool(had)
 
     def _forget_in(self, base: Connection, names: Sequence[str]) -> None:
         rows = [(self.agent, name) for name in names]

@@ -16,7 +16,14 @@ from retinue.core.labels import mix
 from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
-from retinue.toolkit.file_labels import label_failure, label_of_files, label_of_text, record_replaced, record_write
+from retinue.toolkit.file_labels import (
+    keeps_lines_apart,
+    label_failure,
+    label_of_files,
+    label_of_text,
+    record_replaced,
+    record_write,
+)
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.quota import require_room
 from retinue.toolkit.files.text import Replacement, SourceText, encode_utf8, looks_binary, replace_all
@@ -234,13 +241,13 @@ def _write(context: ToolContext, root: Root, relative: str, content: str) -> Too
     with storage_errors_explained():
         record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
-        record_replaced(context, root, relative)
+        record_replaced(context, root, relative, content)
     return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
 
 
 def _text_before(context: ToolContext, root: Root, relative: str) -> str:
-    """Return a file's text before a tainted request replaces it; empty if it is not needed or cannot be read."""
-    if not context.tainted:
+    """Return a file's text before it is replaced; empty if it is not needed or cannot be read."""
+    if not keeps_lines_apart(context, root, relative):
         return ""
     try:
         return root.read(relative, max_bytes=MAX_EDIT_BYTES).data.decode("utf-8", "replace")
