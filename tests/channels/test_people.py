@@ -110,6 +110,7 @@ def test_two_people_never_share_a_folder() -> None:
     assert all(folder.count("/") == 1 and ".." not in folder for folder in folders)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listed", [["eve"], []])
 async def test_the_prompt_of_another_person_has_nothing_of_the_owners(tmp_path: Path, listed: list[str]) -> None:
     async with scene(tmp_path, allowFrom=listed) as (hall, receiver):
@@ -126,6 +127,7 @@ async def test_the_prompt_of_another_person_has_nothing_of_the_owners(tmp_path: 
         assert PRIVATE not in hall.model.model_requests[-1].body.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["MEMORY.md", "../../MEMORY.md", "{workspace}/MEMORY.md", "../../plans.txt"])
 async def test_another_person_reads_no_file_of_the_owner(tmp_path: Path, path: str) -> None:
     async with scene(tmp_path, allowFrom=["eve"]) as (hall, receiver):
@@ -141,6 +143,7 @@ async def test_another_person_reads_no_file_of_the_owner(tmp_path: Path, path: s
         assert PRIVATE not in last_result(hall)
 
 
+@pytest.mark.slow
 async def test_members_of_a_group_share_a_folder_and_the_owner_keeps_the_workspace(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         workspace = write_private_files(hall, "work")
@@ -168,6 +171,7 @@ async def test_a_message_of_another_person_is_labelled_as_theirs(tmp_path: Path)
         ]
 
 
+@pytest.mark.slow
 async def test_files_of_the_owner_are_not_attached_for_another_person(tmp_path: Path) -> None:
     async with scene(tmp_path, allowFrom=["eve"]) as (hall, receiver):
         workspace = write_private_files(hall)
@@ -210,6 +214,7 @@ async def test_another_person_cannot_use_commands_that_show_or_change_what_is_th
             assert "only for the owner" in (await receiver.until(number))[-1]["text"]
 
 
+@pytest.mark.slow
 async def test_the_sub_agent_of_a_contact_reads_no_file_of_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +261,7 @@ def test_without_a_sandbox_other_people_run_no_commands(role: Role) -> None:
 BOAT = "Eve keeps her boat, the Albatross, at the north pier."
 
 
+@pytest.mark.slow
 async def test_what_a_contact_told_is_recalled_to_them_and_to_the_owner_with_their_name(tmp_path: Path) -> None:
     """The owner's notes about the contact are not, and another contact recalls neither."""
     async with scene(tmp_path, allowFrom=["eve", "max"], dmPolicy="allowlist") as (hall, receiver):

@@ -71,6 +71,7 @@ async def test_messages_are_answered_once_and_in_order_whatever_the_connection_d
         assert asked == [f"question {number}" for number in range(5)]
 
 
+@pytest.mark.slow
 async def test_strangers_are_paired_and_get_nothing_of_the_owner(service: str, tmp_path: Path) -> None:
     async with scene(service, tmp_path) as (hall, world):
         workspace = hall.home.path / "workspace"
@@ -122,7 +123,7 @@ async def test_an_approval_belongs_to_its_message_and_its_approver(service: str,
             "This button does not belong to this request.",
         )
         await world.press(first, allow)
-        await world.fake.until(lambda: len(world.fake.sent) >= 2)
+        await world.fake.until(lambda: len(world.fake.sent) >= 2 and len(world.told()) >= 2)
         second = world.fake.sent[1]
         await world.press(second, allow)  # the value of another message's button
         await world.fake.until(lambda: len(world.told()) >= 3)
@@ -178,6 +179,7 @@ async def test_a_noisy_service_loses_and_repeats_nothing(service: str, tmp_path:
         assert world.fake.failed > 0
 
 
+@pytest.mark.slow
 def test_a_service_that_is_not_configured_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from retinue.runtime.home import load_home;"

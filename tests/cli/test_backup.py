@@ -6,6 +6,8 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from retinue.core.clock import SystemClock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
@@ -135,6 +137,7 @@ def make_agent(retinue: RunCommand, home: Path) -> None:
         database.close()
 
 
+@pytest.mark.slow
 def test_encryption_with_a_passphrase_file(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
     retinue("init", "--yes")
     file = tmp_path / "passphrase"

@@ -111,6 +111,7 @@ def test_a_mistake_of_the_program_stays_one(monkeypatch: pytest.MonkeyPatch) -> 
         run([])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("redirection", ["> /dev/full", "<&-"])
 def test_streams_that_take_nothing_or_are_closed_leave_no_traceback(tmp_path: Path, redirection: str) -> None:
@@ -120,6 +121,7 @@ def test_streams_that_take_nothing_or_are_closed_leave_no_traceback(tmp_path: Pa
     assert (done.returncode, "no space left" in done.stderr) == ((1, True) if "full" in redirection else (0, False))
 
 
+@pytest.mark.slow
 def test_letters_that_the_terminal_lacks_do_not_end_a_command(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "retinue", "doctor", "--home", str(tmp_path / "home")]
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}

@@ -81,6 +81,7 @@ def test_a_broken_plugin_is_told_by_the_list_and_the_doctor(desk: Path, retinue:
     assert found["what"] == "Plugin 'cli_desk' could not be loaded: ValueError: no luck"
 
 
+@pytest.mark.slow
 def test_what_is_logged_does_not_stand_between_results(desk: Path, home: Path) -> None:
     desk.write_text("raise ValueError('no luck')")
     argv = [sys.executable, "-m", "retinue", "plugins", "list", "--home", str(home)]

@@ -74,6 +74,7 @@ def test_list_shows_every_session_the_last_used_first(retinue: RunCommand, home:
     assert "$0.5000" in line
 
 
+@pytest.mark.slow
 def test_list_is_paged_and_opens_only_the_transcripts_of_its_page(
     retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +312,7 @@ def talk_long(home: Path) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_compact_then_restore(retinue: RunCommand, home: Path) -> None:
     lines = talk_long(home)
     summary = says(SUMMARY.format(asks="\n".join(lines[::2])))

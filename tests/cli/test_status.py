@@ -99,6 +99,7 @@ def test_a_gateway_is_asked_with_the_token_of_this_machine(home: Path) -> None:
     assert asked == [("/rpc/status", "Bearer rtn_a_b")]
 
 
+@pytest.mark.slow
 def test_it_imports_no_sdk_and_no_web_framework(home: Path) -> None:
     program = (
         "import sys; from retinue.cli.main import run; run(['status']); "

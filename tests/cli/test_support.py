@@ -77,6 +77,7 @@ def test_why_without_a_turn_says_what_to_do(retinue: RunCommand) -> None:
     assert "retinue chat" in ran.data["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_report_holds_no_secret_and_no_message(
     retinue: RunCommand, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_completion_script_names_the_command(retinue: RunCommand, shell: str) 
     assert ran.out.startswith("# ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash --norc --noprofile -i", "zsh -f -i", "fish -N -i"])
 def test_a_shell_loads_the_script_and_completes(tmp_path: Path, shell: str) -> None:
     name, *options = shell.split()

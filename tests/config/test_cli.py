@@ -98,6 +98,7 @@ def test_explain(retinue: Any) -> None:
     assert json.loads(retinue("explain", "memory.citations", "--json")[1])["default"] == "auto"
 
 
+@pytest.mark.slow
 def test_schema_has_descriptions(retinue: Any) -> None:
     whole = json.loads(retinue("schema")[1])
     assert whole["properties"]["agents"]["description"]

@@ -15,15 +15,18 @@ from retinue.core.errors import UsageError
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == render_reference(Config), "run `make docs`"
 
 
+@pytest.mark.slow
 def test_every_leaf_has_a_row() -> None:
     page = render_reference(Config)
     assert [key.path for key in every_key(Config) if key.shape.is_leaf and f"| `{key.path}` |" not in page] == []
 
 
+@pytest.mark.slow
 def test_a_row_tells_type_default_reload_and_whether_it_is_used() -> None:
     row = next(line for line in render_reference(Config).splitlines() if line.startswith("| `gateway.port` "))
     assert row == (

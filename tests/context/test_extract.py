@@ -54,6 +54,7 @@ def test_every_line_is_a_passage_of_the_conversation(messages: list[Message]) ->
     assert written == [f"- {line.text}" for topic in Topic for line in extract.lines if line.topic is topic]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(TALK, histories())
 def test_there_are_notes_whenever_something_was_said(messages: list[Message], work: tuple[Message, ...]) -> None:

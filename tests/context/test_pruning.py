@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -55,6 +56,7 @@ def test_only_old_tool_results_without_pictures_change(messages: tuple[Message, 
     assert pruned.changed == (pruned.messages != messages)
 
 
+@pytest.mark.slow
 @few
 @given(histories(), histories())
 def test_what_was_pruned_is_sent_in_the_same_words_while_the_cache_lives(

@@ -263,6 +263,7 @@ def rambling(length: int) -> Callable[[], Summarise]:
     return make
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(
     histories(),

@@ -41,6 +41,7 @@ def conversation(*facts: str, ask: str = "please deploy the service") -> list[Me
     return [said(words(400)), answers(f"Noted: {' ; '.join(facts)} ."), said(ask), answers("On it.")]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(IDENTIFIERS, min_size=1, max_size=MAX_IDENTIFIERS, unique=True), st.data())
 def test_a_removed_identifier_is_found(names: list[str], data: st.DataObject) -> None:

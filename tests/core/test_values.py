@@ -133,6 +133,7 @@ def test_the_clock_has_a_zone_and_ids_differ() -> None:
     assert len({random_uuid() for _ in range(100)}) == 100
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_a_message_is_less_than_a_kilobyte() -> None:
     messages = tuple(message for number in range(500) for message in (said(f"{number}"), _answer(number)))
     read_history(messages[:20])

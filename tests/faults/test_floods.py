@@ -169,6 +169,7 @@ async def test_a_free_slot_and_a_free_lane_go_to_the_client_that_has_fewer(seed:
     assert begun.index("other") <= waiting_from + LANES + 3 + 1
 
 
+@pytest.mark.slow
 async def test_a_message_of_another_client_begins_before_those_that_a_flood_has_waiting(tmp_path: Path) -> None:
     class Held(ModelServer):
         opened = asyncio.Event()

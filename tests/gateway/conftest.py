@@ -43,6 +43,8 @@ class Hall:
     model: ModelServer
     config: dict[str, Any] = field(default_factory=dict)
     url: str = ""
+    leaves_turns_running: bool = False
+    """The shutdown does not wait for turns: a test left one whose model call hangs."""
 
     def write_config(self, **more: Any) -> None:
         provider = {
@@ -119,6 +121,8 @@ class Hall:
                 yield
             finally:
                 ending.request("the test is over")
+                if self.leaves_turns_running:
+                    ending.request("its turns do not end")
 
 
 async def wait_until(happened: Callable[[], bool]) -> None:

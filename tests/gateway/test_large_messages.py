@@ -83,6 +83,7 @@ async def test_a_large_frame_gets_an_error_response_and_the_connection_continues
         assert await raw.result("status")
 
 
+@pytest.mark.slow
 async def test_a_frame_that_cannot_be_read_gets_a_close_frame_with_a_reason(open_gateway: Hall) -> None:
     async with raw_socket(open_gateway) as raw:
         with suppress(ConnectionClosedError):

@@ -51,6 +51,7 @@ async def names_of(client: Client) -> set[str]:
     return {tool.name for tool in (await client.list_tools()).tools}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_conversations_memory_and_sub_agents_are_reached_over_http(hall: Hall, mode: str) -> None:
     notes = hall.home.workspace / "memory"

@@ -96,6 +96,7 @@ async def test_the_official_client_drives_a_gateway_process(tmp_path: Path) -> N
             assert len(vectors.data) == 2
 
 
+@pytest.mark.slow
 async def test_a_completion_has_everything_a_program_expects(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(says("Four.", usage=Usage(input=90, cache_read=10, output=7)))
     answer = await client.chat.completions.create(model="retinue", messages=user("2+2?"))
@@ -361,6 +362,7 @@ async def test_errors_are_the_clients_own(hall: Hall, client: AsyncOpenAI) -> No
             pass
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_cut_short_says_so(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(says("And then", cut_short=True), says("And then", cut_short=True))
     answer = await client.chat.completions.create(model="retinue", messages=user("a story"))
@@ -456,6 +458,7 @@ async def test_a_response_and_the_one_after_it(hall: Hall, client: AsyncOpenAI) 
     assert refused.value.param == "previous_response_id"
 
 
+@pytest.mark.slow
 async def test_the_events_of_a_response(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(calls_together(says("Let me look."), calls("get_weather", city="Rome")))
     async with client.responses.stream(model="retinue", input="Rome?", tools=[WEATHER_OF_RESPONSES]) as stream:
@@ -664,6 +667,7 @@ async def test_a_streamed_answer_in_json_mode_has_only_the_valid_answer(hall: Ha
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == ROME
 
 
+@pytest.mark.slow
 async def test_a_response_by_a_schema(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(says("Rome"), says(ROME))
     response = await client.responses.create(
@@ -686,6 +690,7 @@ async def test_a_schema_that_cannot_be_used_is_refused(hall: Hall, schema: dict[
     assert hall.model.model_requests == []
 
 
+@pytest.mark.slow
 async def test_a_response_can_be_retrieved(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(says("Four.", usage=Usage(input=90, output=7)), says("And th", cut_short=True), refuses(400, "bad"))
     made = await client.responses.create(model="retinue", input="2+2?", instructions="Be brief.")
@@ -709,6 +714,7 @@ async def test_a_response_can_be_retrieved(hall: Hall, client: AsyncOpenAI) -> N
 
 async def test_a_response_that_is_not_ready_is_in_progress(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(breaks(Fault.HANG, "I think"))
+    hall.leaves_turns_running = True
     stream = await client.responses.create(model="retinue", input="hi", stream=True)
     async for event in stream:
         if event.type == "response.created":

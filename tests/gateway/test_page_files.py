@@ -51,6 +51,7 @@ async def test_the_page_comes_with_a_strict_policy_and_is_not_kept(hall: Hall) -
         assert answer.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.slow
 async def test_every_file_is_served_as_what_it_is(hall: Hall) -> None:
     assert FILES
     for name in FILES:

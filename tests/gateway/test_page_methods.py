@@ -140,6 +140,7 @@ async def test_decisions_are_kept_with_who_made_them_and_rules_are_edited(hall: 
     assert "touch asked.txt" not in [each["pattern"] for each in left]
 
 
+@pytest.mark.slow
 async def test_the_owner_inspects_logs_problems_risks_rights_and_extensions(hall: Hall, owner: RawSocket) -> None:
     await ask(owner, "hi")
     log = await owner.result("logs.tail", level="info", limit=20)
@@ -204,6 +205,7 @@ async def test_a_guest_may_do_none_of_this(hall: Hall) -> None:
             assert (await reader.call(method))["error"]["code"] == "forbidden", method
 
 
+@pytest.mark.slow
 async def test_the_newest_messages_of_a_long_session_are_the_same_as_of_the_whole_one(
     hall: Hall, owner: RawSocket
 ) -> None:

@@ -118,6 +118,7 @@ def ask(*, stream: bool) -> dict[str, Any]:
 
 async def test_events_end_when_their_token_is_revoked(hall: Hall) -> None:
     hall.model.push(breaks(Fault.HANG, "Still going"))
+    hall.leaves_turns_running = True
     token = hall.token(Scope.ADMIN, name="reader")
     received = ""
     async with (
@@ -137,6 +138,7 @@ async def test_events_end_when_their_token_is_revoked(hall: Hall) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/rpc/agent.wait"])
 async def test_a_request_that_waits_ends_when_its_token_is_revoked(hall: Hall, path: str) -> None:
     hall.model.push(breaks(Fault.HANG, "Still going"))
+    hall.leaves_turns_running = True
     token = hall.token(Scope.ADMIN, name="waiter")
     body = ask(stream=False)
     async with hall.http(token) as client, anyio.create_task_group() as tasks:

@@ -126,6 +126,7 @@ async def test_hooks_are_off_until_they_are_enabled_and_have_a_token(
             assert key in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_an_agent_follows_its_boot_file_when_the_gateway_starts(tmp_path: Path) -> None:
     async with ModelServer(says("NO_REPLY"), then=says("The disk is full.")) as model:
         hall = Hall(HomePaths(tmp_path / "home"), model)

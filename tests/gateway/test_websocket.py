@@ -220,6 +220,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_not_buffered_for(
                 await lazy.socket.wait_closed()
 
 
+@pytest.mark.slow
 async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) -> None:
     needed = {
         "agent.wait": None,

@@ -61,6 +61,7 @@ def _content(home: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_a_skill_that_was_copied_but_not_recorded_is_recorded(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
     make_database_home(tmp_path / "user" / ".openclaw")
     _import()

@@ -143,6 +143,7 @@ def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home:
     assert list(profiles) == ["anthropic:default"]
 
 
+@pytest.mark.slow
 def test_a_repeated_import_adds_nothing_and_keeps_what_changed(retinue: RunCommand, home: Path, source: Path) -> None:
     retinue("import", "openclaw")
     (home / "workspace/MEMORY.md").write_text("The dog is called Rex.\n")

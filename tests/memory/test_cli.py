@@ -54,6 +54,7 @@ def test_a_search_brings_the_index_up_to_date_and_gives_the_known_shape(home: Pa
     assert "XK-4471-QQ" in hit["snippet"]
 
 
+@pytest.mark.slow
 def test_explain_shows_the_parts_of_the_score(home: Path) -> None:
     note(home, "memory/a.md", "The wifi code is XK-4471-QQ.")
     (hit,) = data("explain", "XK-4471-QQ")
@@ -63,6 +64,7 @@ def test_explain_shows_the_parts_of_the_score(home: Path) -> None:
     assert "exact 1.00" in run("explain", "XK-4471-QQ").stdout
 
 
+@pytest.mark.slow
 def test_standing_instructions_and_preferences_are_listed_with_their_lines(home: Path) -> None:
     assert data("standing", "list") == []
     note(

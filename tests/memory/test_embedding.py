@@ -46,6 +46,7 @@ class Fixed:
         pass
 
 
+@pytest.mark.slow
 def test_the_vectors_are_those_of_the_package_itself() -> None:
     # Importing the package sets up logging for everybody; that is undone for the other tests.
     handlers, level = list(logging.root.handlers), logging.root.level

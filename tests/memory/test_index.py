@@ -126,6 +126,7 @@ async def test_a_removed_note_is_forgotten(open_index: OpenIndex, write: WriteNo
     assert await found(index, "harbour") == []
 
 
+@pytest.mark.slow
 async def test_making_the_index_again_gives_the_same_ranking(open_index: OpenIndex, write: WriteNote) -> None:
     for n in range(40):
         write(
@@ -144,6 +145,7 @@ async def test_making_the_index_again_gives_the_same_ranking(open_index: OpenInd
     assert [(await index.search(question)).hits for question in questions] == before
 
 
+@pytest.mark.slow
 async def test_another_model_or_chunking_rebuilds_the_index(open_index: OpenIndex, write: WriteNote) -> None:
     write("memory/a.md", "The harbour is closed.\n" * 40)
     assert (await open_index().sync()).embedded
@@ -303,6 +305,7 @@ async def test_reading_goes_on_where_it_stopped(open_index: OpenIndex, write: Wr
     assert (await index.read("memory/a.md", 9_999)).text == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0.3, 0.9])
 async def test_a_damaged_database_is_made_again(
     open_index: OpenIndex, write: WriteNote, tmp_path: Path, keep: float
@@ -323,6 +326,7 @@ async def test_a_damaged_database_is_made_again(
     assert (await index.status()).totals.files == 60
 
 
+@pytest.mark.slow
 async def test_an_index_of_another_version_is_filled_again_from_the_notes(
     open_index: OpenIndex, write: WriteNote, tmp_path: Path
 ) -> None:
@@ -378,6 +382,7 @@ class Pausing(BuiltInEmbedder):
         return await super().embed(texts, query=query)
 
 
+@pytest.mark.slow
 async def test_a_search_has_its_time_after_the_index_was_made_again(
     open_index: OpenIndex, write: WriteNote, tmp_path: Path
 ) -> None:

@@ -313,6 +313,7 @@ def test_a_link_in_the_place_of_the_database_is_not_followed(tmp_path: Path) -> 
     assert target.read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_searching_by_signs_finds_what_searching_by_numbers_finds() -> None:
     noise = np.random.default_rng(5)
     rows = normalise(noise.normal(size=(3_000, 256)).astype(np.float32))

@@ -130,6 +130,7 @@ def test_a_broken_bundle_is_off_with_its_reason(tmp_path: Path, broken: dict[str
     assert reason in known.because
 
 
+@pytest.mark.slow
 async def test_hook_programs_run_only_with_permission_and_can_stop_calls(stage: Stage) -> None:
     bundle = write_bundle(stage.home.path / "plugins" / "desk-tools")
     log = bundle / "log.jsonl"

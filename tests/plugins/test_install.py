@@ -41,6 +41,7 @@ def states(retinue: RunCommand) -> dict[str, str]:
     return {row["id"]: row["state"] for row in retinue("plugins", "list", "--json").data}
 
 
+@pytest.mark.slow
 def test_a_new_plugin_passes_its_test_and_has_no_problems(desk: Path, retinue: RunCommand) -> None:
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(desk)]
     done = subprocess.run(argv, cwd=desk, capture_output=True, text=True, env={**os.environ, "PYTEST_ADDOPTS": ""})

@@ -355,6 +355,7 @@ def test_the_turn_block_is_labelled_and_in_order() -> None:
     assert "Source: memory/a.md#L1-L2\nBasil dies fast." in block.text
 
 
+@pytest.mark.slow
 def test_our_own_words_stay_within_their_budget() -> None:
     """Twenty tools, a terminal, nothing special: skills and files aside, the prompt costs at most 800 tokens."""
     elsewhere = {"message", "sessions_send", "subagents", "image"}

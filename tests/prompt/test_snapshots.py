@@ -8,6 +8,7 @@ from tests.prompt.live_turns import TURNS, take_pages
 from tests.prompt.snapshots import FOLDER
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_the_prompts_of_real_turns_are_the_committed_ones() -> None:
     pages = await take_pages()

@@ -45,6 +45,7 @@ async def impatient(adapter: Adapter, server: ModelServer) -> AsyncIterator[Owne
     await opened.aclose()
 
 
+@pytest.mark.slow
 async def test_words_arrive_in_pieces_and_whole(adapter: Adapter, server: ModelServer, provider: OwnedProvider) -> None:
     server.push(says("Guten Tag, 世界 👋, how are you?"))
     events = await collect(provider.stream(adapter.request(), KEY))

@@ -233,6 +233,7 @@ def test_a_damaged_file_costs_only_itself_and_its_bytes_are_kept(
     assert kept == ([] if damage.startswith(b'{"') else [damage])
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_lose_each_others_changes(home: CredentialHome) -> None:
     code = (
         "import sys; from pathlib import Path\n"

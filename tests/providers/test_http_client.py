@@ -105,6 +105,7 @@ async def test_an_endpoint_cannot_send_a_key_elsewhere() -> None:
     assert "s3cret-key-value" in there.requests[0].headers["authorization"]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_headers_and_compressed_bodies_are_bounded() -> None:
     bomb = gzip.compress(b"a" * (MAX_BODY_BYTES + 1))

@@ -57,6 +57,7 @@ def conversation(adapter: Adapter) -> list[UserMessage]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)
 async def test_two_turns_share_everything_before_the_last_user_message(adapter: Adapter) -> None:
     """Each turn with tools and reasoning; every request begins with all that the one before it began with."""

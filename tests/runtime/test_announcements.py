@@ -204,6 +204,7 @@ async def test_time_goes_on_while_no_process_runs(tmp_path: Path) -> None:
             assert "300 s ended while no process worked on it" in child.text
 
 
+@pytest.mark.slow
 async def test_a_child_whose_processes_keep_dying_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

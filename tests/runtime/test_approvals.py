@@ -127,6 +127,7 @@ async def test_whoever_is_not_the_owner_in_person_decides_nothing(asking: Stage,
     assert not (asking.workspace / "made.txt").exists()
 
 
+@pytest.mark.slow
 async def test_allow_always_is_remembered_for_this_exact_command(stage: Stage) -> None:
     stage.server.push(
         calls("exec", command="touch made.txt"),

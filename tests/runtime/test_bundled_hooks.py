@@ -103,6 +103,7 @@ async def test_commands_are_written_down_without_what_was_typed_behind_them(tmp_
     assert "high" not in str(lines)
 
 
+@pytest.mark.slow
 async def test_a_summary_is_announced(tmp_path: Path) -> None:
     async with staged(tmp_path, config=switched_on("compaction-notifier")) as stage, stage.open() as runtime:
         long = "We discuss the harbour and its many boats at length. " * 40

@@ -72,6 +72,7 @@ def is_flush(request: ModelRequest) -> bool:
     return "[Not from a person]" in request.messages[-1].text
 
 
+@pytest.mark.slow
 async def test_an_overflow_is_answered_after_making_room(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         long = "An ordinary sentence about ordinary things, repeated. " * 40
@@ -167,6 +168,7 @@ async def test_work_beside_the_conversation_can_have_models_of_its_own(
         assert [request.model.model for request in provider.requests] == ["test-model"] * 6 + [notes, summary]
 
 
+@pytest.mark.slow
 async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         _, told = await sum_up_a_long_talk(runtime, "- The harbour has many boats.")
@@ -191,6 +193,7 @@ async def test_a_summary_that_fails_its_check_changes_nothing(tmp_path: Path) ->
         assert transcript.tree.summary is None
 
 
+@pytest.mark.slow
 async def test_the_rules_come_back_after_a_summary(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         long = "Words upon words about the weather in the mountains. " * 40
@@ -305,6 +308,7 @@ async def test_the_first_request_of_a_huge_session_takes_few_calls_within_the_wi
         assert provider.requests[-1].messages[-1].text == "and now?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", ["I'm sorry, but I can't help with that.", "..."])
 async def test_a_refusal_to_write_notes_is_not_written_into_the_diary(tmp_path: Path, reply: str) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
@@ -314,6 +318,7 @@ async def test_a_refusal_to_write_notes_is_not_written_into_the_diary(tmp_path: 
         assert "harbour" in diary.read_text(), "an extract of the conversation is written instead"
 
 
+@pytest.mark.slow
 async def test_a_model_whose_summaries_fail_is_not_asked_again_in_every_turn(tmp_path: Path) -> None:
     settings = {"contextTokens": 34_000}
     long = "The plan names /srv/data/alpha.csv and ticket OPS-4711 again and again. " * 200

@@ -158,6 +158,7 @@ async def test_an_engine_that_cannot_be_made_is_replaced_by_the_default_one(stag
     assert answer.text == "Hi."
 
 
+@pytest.mark.slow
 async def test_the_lossless_engine_opens_what_it_summarised(stage: Stage) -> None:
     """The model finds words that only a summary stands for, and reads the messages again."""
     compaction = {"memoryFlush": {"enabled": False}}

@@ -374,6 +374,7 @@ async def test_a_heartbeat_waits_for_nobody_and_takes_only_its_time(tmp_path: Pa
         assert list(heart.wake_log.log(DEFAULT_AGENT, 10)) == beats
 
 
+@pytest.mark.slow
 async def test_a_heartbeat_without_reports_slows_down_and_says_so_once(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, every="30m") as (stage, heart):
         old = (START - timedelta(days=1)).timestamp()
@@ -390,6 +391,7 @@ async def test_a_heartbeat_without_reports_slows_down_and_says_so_once(tmp_path:
         assert heart.interval(DEFAULT_AGENT) == timedelta(minutes=30), "it reported something"
 
 
+@pytest.mark.slow
 async def test_a_changed_checklist_or_the_setting_keeps_the_interval(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, every="30m", slowDown=False) as (stage, heart):
         old = (START - timedelta(days=1)).timestamp()

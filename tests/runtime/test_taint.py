@@ -91,6 +91,7 @@ async def test_a_new_session_is_clean(stage: Stage) -> None:
     assert foreign_paths(stage) == []
 
 
+@pytest.mark.slow
 async def test_a_foreign_note_is_still_foreign_when_another_session_finds_it(stage: Stage) -> None:
     stage.server.push(READ_PAGE, write(), says("Noted."))
     await stage.ask("Read the page and note the ferry.")
@@ -103,6 +104,7 @@ async def test_a_foreign_note_is_still_foreign_when_another_session_finds_it(sta
     assert foreign_paths(stage) == ["memory/copied.md", NOTE], "what was copied from it is as foreign"
 
 
+@pytest.mark.slow
 async def test_an_index_that_is_made_again_knows_it_still(stage: Stage) -> None:
     stage.server.push(READ_PAGE, write(), write("own", "The ferry was late."), says("Noted."))
     await stage.ask("Read the page and note the ferry.")
@@ -118,6 +120,7 @@ async def test_an_index_that_is_made_again_knows_it_still(stage: Stage) -> None:
     assert all("EXTERNAL_UNTRUSTED_CONTENT" in hit["snippet"] for hit in after["results"])
 
 
+@pytest.mark.slow
 async def test_a_foreign_line_longer_than_a_chunk_is_foreign_in_every_chunk(stage: Stage) -> None:
     line = " ".join(f"ferry word{n}" for n in range(1_000))
     stage.server.push(READ_PAGE, write(text=line), says("Noted."))
@@ -132,6 +135,7 @@ async def test_a_foreign_line_longer_than_a_chunk_is_foreign_in_every_chunk(stag
     assert "memory/copied.md" in foreign_paths(stage)
 
 
+@pytest.mark.slow
 async def test_memory_that_stands_in_the_prompt_taints(stage: Stage) -> None:
     (stage.workspace / "MEMORY.md").write_text(PAGE)
     record_foreign(stage, "MEMORY.md", PAGE)
@@ -144,6 +148,7 @@ async def test_memory_that_stands_in_the_prompt_taints(stage: Stage) -> None:
     assert "memory/last.md" not in foreign_paths(stage), "the line is gone, and so is the taint"
 
 
+@pytest.mark.slow
 async def test_daily_notes_that_open_a_session_taint_it(stage: Stage) -> None:
     today = stage.clock.now().strftime("%Y-%m-%d")
     stage.server.push(READ_PAGE, calls("memory_write", text=PAGE), says("Noted."))
@@ -176,6 +181,7 @@ def lenient(stage: Stage) -> dict[str, Any]:
     return stage.config
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient")
 async def test_a_summary_of_foreign_text_and_the_notes_before_it_are_foreign(stage: Stage) -> None:
     stage.server.push(READ_PAGE, says("Read."))
@@ -187,6 +193,7 @@ async def test_a_summary_of_foreign_text_and_the_notes_before_it_are_foreign(sta
     assert foreign_paths(stage) == ["memory/2026-03-14.md", "memory/later.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lenient")
 async def test_a_summary_of_own_words_is_clean(stage: Stage) -> None:
     async with stage.open() as runtime:
@@ -196,6 +203,7 @@ async def test_a_summary_of_own_words_is_clean(stage: Stage) -> None:
     assert foreign_paths(stage) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["async", "await", "off"])
 async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, lenient: dict[str, Any]) -> None:
     """Neither searches nor a watcher bring the index up to date here: only the compaction does."""
@@ -216,6 +224,7 @@ async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, 
     assert any(path.startswith("sessions/") for path in sessions) == (how != "off")
 
 
+@pytest.mark.slow
 async def test_foreign_answers_are_foreign_in_the_notes_made_of_a_session(stage: Stage) -> None:
     stage.config = {"agents": {"defaults": {"memorySearch": {"sources": ["memory", "sessions"]}}}}
     stage.server.push(says("I like quiet harbours."), READ_PAGE, says("The ferry leaves from pier 7."))

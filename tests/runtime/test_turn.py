@@ -87,6 +87,7 @@ async def test_a_deferred_tool_is_found_and_called(stage: Stage) -> None:
     assert reply.calls[1].is_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_two_turns_share_every_byte_up_to_the_last_user_message(tmp_path: Path, api: str) -> None:
     replies = (says("one"), calls("ls", path="."), says("two"), says("three"))

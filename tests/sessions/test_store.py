@@ -293,6 +293,7 @@ def test_what_was_in_a_damaged_index_is_kept(
     assert any("index could not be used" in note and aside.name in note for note in again.notes)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS, GROUP]), BODIES, st.booleans()), max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 def test_any_index_equals_its_rebuilt_self(
@@ -315,6 +316,7 @@ def test_any_index_equals_its_rebuilt_self(
     assert sorted(map(repr, again.usage())) == sorted(map(repr, usage))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS]), BODIES, st.booleans()), min_size=1, max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 def test_a_session_in_use_is_known_as_whoever_reads_its_file_knows_it(
@@ -466,6 +468,7 @@ assert (store.folder / "sessions.json").exists()
 """
 
 
+@pytest.mark.slow
 def test_an_index_that_cannot_be_written_does_not_stop_a_turn(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
@@ -605,6 +608,7 @@ def test_starting_a_session_writes_one_row_however_many_there_are(store: Session
     assert len(other.list()) == 210
 
 
+@pytest.mark.slow
 def test_a_long_journal_is_folded_into_the_index(store: SessionStore, tmp_path: Path) -> None:
     start_many(store, 400)
     index, journal = store.folder / "sessions.json", store.folder / "sessions.journal"

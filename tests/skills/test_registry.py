@@ -92,6 +92,7 @@ def publish(registry: TestRegistry, text: str = "one", *, owner: str = "acme", v
     return registry.folder.publish(owner, "demo", skill_files(text, **more), version=version).version
 
 
+@pytest.mark.slow
 def test_search_install_accept_update_and_rollback(home: Path, ask: Ask, registry: TestRegistry) -> None:
     publish(registry, "one", note="x")
     assert [(each["slug"], each["version"]) for each in ask("search", "demonstration")] == [("demo", "1.0.0")]
@@ -157,6 +158,7 @@ def test_publishers_with_the_same_name_are_told_apart(home: Path, ask: Ask, regi
     assert "'@acme/demo'" in replaced
 
 
+@pytest.mark.slow
 def test_a_cut_download_continues_where_it_stopped(home: Path, ask: Ask, registry: TestRegistry) -> None:
     publish(registry, "one", **{f"f{n}": os.urandom(3_000).hex() for n in range(5)})
     registry.network.cut = [10_000]

@@ -27,6 +27,7 @@ def test_known_attacks_are_found_and_harmless_skills_are_not_reported() -> None:
     assert false_alarms <= 0.03, alarms
 
 
+@pytest.mark.slow
 def test_no_bundled_skill_is_reported() -> None:
     reported = {
         folder.name: [each for each in scan_files(read_folder(folder)) if each.severity is RiskLevel.HIGH]

@@ -143,6 +143,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1, max_size=8), PLAIN, max_size=5))
 def test_what_is_dumped_is_read_back(data: dict[str, object]) -> None:
     dumped = yaml.safe_dump(data)

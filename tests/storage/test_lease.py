@@ -172,6 +172,7 @@ while done < 25:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_contend_are_never_inside_together(home: HomePaths) -> None:
     home.path.mkdir()
     argv = [sys.executable, "-c", CONTENDER, str(home.path)]

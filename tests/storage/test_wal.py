@@ -78,6 +78,7 @@ def test_a_flipped_bit_is_found_without_the_index_where_changes_follow_it(left_b
         assert find_damage(log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]) == WalDamage(5), part
 
 
+@pytest.mark.slow
 def test_a_log_that_was_cut_off_is_found_by_its_index(left_behind: Path, tmp_path: Path) -> None:
     log, index = log_of(left_behind), index_of(left_behind)
     everything = lines_with(left_behind, log, tmp_path)

@@ -40,6 +40,7 @@ def toolset(parts: ToolParts) -> Toolset:
     return Toolset([*tools.values(), *search_tools(tools)])
 
 
+@pytest.mark.slow
 async def test_the_default_set_is_complete_and_cheap(toolset: Toolset) -> None:
     assert [spec.name for spec in toolset.specs] == [
         *("read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"),

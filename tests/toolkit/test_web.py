@@ -57,6 +57,7 @@ def fetch(web: WebServer, clock: SteppedClock, new_id: Callable[[], str]) -> Too
     return fetch_tool(FetchSettings(timeout_seconds=20), clock, new_id, policy=policy)
 
 
+@pytest.mark.slow
 async def test_a_page_is_wrapped_and_readable(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
     web.on("/page", PAGE, kind="text/html; charset=utf-8")
     output = await call(fetch, context, url=f"{web.url}/page")
@@ -70,6 +71,7 @@ async def test_a_page_is_wrapped_and_readable(fetch: Tool[Any], context: ToolCon
     assert text.count("END_EXTERNAL_UNTRUSTED_CONTENT") == 1
 
 
+@pytest.mark.slow
 async def test_plain_text_mode_has_no_markup(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
     web.on("/page", PAGE, kind="text/html")
     text = text_of(await call(fetch, context, url=f"{web.url}/page", extractMode="text"))
@@ -77,6 +79,7 @@ async def test_plain_text_mode_has_no_markup(fetch: Tool[Any], context: ToolCont
     assert "](" not in text
 
 
+@pytest.mark.slow
 async def test_json_and_plain_text_are_read(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
     web.on("/json", '{"a":[1,"ü"]}', kind="application/vnd.api+json")
     web.on("/text", "gr\xfc\xdfe".encode("latin-1"), kind="text/plain; charset=latin-1")
@@ -109,6 +112,7 @@ async def test_a_huge_page_is_cut(fetch: Tool[Any], context: ToolContext, web: W
     assert short.endswith("(cut at 100 characters)")
 
 
+@pytest.mark.slow
 async def test_a_compressed_bomb_is_cut(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
     web.on("/bomb", gzip.compress(b"y" * 50_000_000), content_encoding="gzip")
     assert text_of(await call(fetch, context, url=f"{web.url}/bomb")).endswith("(cut at 20,000 characters)")
@@ -205,6 +209,7 @@ def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
         decode(FetchSettings, {"userAgent": name})
 
 
+@pytest.mark.slow
 async def test_the_whole_page_is_read_where_the_article_is_not_wanted(
     context: ToolContext, web: WebServer, clock: SteppedClock
 ) -> None:
@@ -376,6 +381,7 @@ async def test_only_encodings_of_text_are_believed(
         assert said in text_of(await call(fetch, context, url=web.url + path))
 
 
+@pytest.mark.slow
 async def test_titles_and_addresses_count_too(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
     where = f"/page?{'a' * 20_000}"
     web.redirect("/", where)

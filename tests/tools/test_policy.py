@@ -246,6 +246,7 @@ def test_deny_always_wins(tool: str, layers: Layers, part: str, at: int) -> None
     assert decide_tool(tool, having(layers, part, at, Scope("here", deny=(tool,)))).denied
 
 
+@pytest.mark.slow
 @given(TOOL, LAYERS, st.sampled_from(PARTS), NAMES)
 def test_one_more_deny_never_allows_more(tool: str, layers: Layers, part: str, names: tuple[str, ...]) -> None:
     stricter = having(layers, part, 3, Scope("more", deny=names))

@@ -77,7 +77,10 @@ class GatewayAddress(Struct, frozen=True):
 
 
 class GatewayLink:
-    """A connection that is renewed until it is closed or the gateway refuses it."""
+    """A connection that is renewed until it is closed or the gateway refuses it.
+
+    A remote gateway must be reachable at first: a wrong address should be reported at once.
+    """
 
     def __init__(
         self, address: GatewayAddress, on_event: Callable[[Event], None], on_hello: Callable[[Hello], None]
@@ -89,6 +92,7 @@ class GatewayLink:
         self._socket: ClientConnection | None = None
         self._up = asyncio.Event()
         self._refused: RetinueError | None = None
+        self._was_connected = False
         self._max_frame_bytes = MAX_FRAME_BYTES
 
     async def run(self) -> None:
@@ -111,6 +115,8 @@ class GatewayLink:
                     self._refused = error
             except (OSError, WebSocketException, TimeoutError, ValueError) as error:
                 log.debug("the gateway cannot be reached: %s", error)
+                if not self._was_connected and self._address.moved is None:
+                    self._refused = RetinueError(self._address.explain_unreachable())
             finally:
                 self._lose()
             if self._refused is None:
@@ -163,6 +169,7 @@ class GatewayLink:
         async with asyncio.timeout(10):
             hello = _read_hello(await socket.recv())
         self._socket = socket
+        self._was_connected = True
         self._max_frame_bytes = hello.policy.max_frame_bytes
         self._on_hello(hello)
         self._up.set()

@@ -203,6 +203,7 @@ def test_backups_inside_the_home_are_refused(home: Path) -> None:
         create_backup(home, inside, NOW)
 
 
+@pytest.mark.slow
 def test_encrypted_backups_need_the_passphrase(home: Path, repository: Repository, tmp_path: Path) -> None:
     (home / "workspace" / "large.bin").write_bytes(os.urandom(2 * 1024**2 + 7))
     (home / "workspace" / "empty").touch()
