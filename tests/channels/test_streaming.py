@@ -32,7 +32,7 @@ def service(request: pytest.FixtureRequest) -> str:
 def hold(hall: Hall, piece: int = 8) -> asyncio.Event:
     """Let the answers stop before a chunk of seven characters."""
     over = asyncio.Event()
-    hall.model.hold = Hold(piece, over)
+    hall.model.stops_at = Hold(piece, over)
     return over
 
 
@@ -111,7 +111,7 @@ async def test_an_answer_arrives_whatever_becomes_of_its_preview(service: str, t
         await until(world, lambda: len(world.fake.sent) == 3)
         over.set()
         await until(world, lambda: "notes.txt" in json.dumps(world.fake.sent, default=str))
-        hall.model.hold = None
+        hall.model.stops_at = None
         await settled(world)
         assert [text for text in world.texts() if LONG in text] == [LONG, f"Second: {LONG}", f"Third: {LONG}"]
 

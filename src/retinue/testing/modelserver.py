@@ -89,7 +89,7 @@ class ModelServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
         self.requests: list[Received] = []
-        self.hold: Hold | None = None
+        self.stops_at: Hold | None = None
         """If set, each answer stops in its middle."""
 
     def push(self, *replies: Reply) -> None:
@@ -175,7 +175,7 @@ class ModelServer:
             return await _send(writer, reply.status, reply.body, reply.headers)
         if reply.status != 200:
             return await _send_json(writer, reply.status, dialect.error(reply), reply.headers)
-        return await _send_stream(dialect, reply, reader, writer, self.hold)
+        return await _send_stream(dialect, reply, reader, writer, self.stops_at)
 
 
 async def read_request(reader: asyncio.StreamReader) -> Received | None:
