@@ -32,9 +32,11 @@ def configuration(world: World, **channel: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def scene(name: str, path: Path, *, more: dict[str, Any] | None = None) -> AsyncIterator[tuple[Hall, World]]:
+async def scene(
+    name: str, path: Path, *, more: dict[str, Any] | None = None, **channel: Any
+) -> AsyncIterator[tuple[Hall, World]]:
     async with open_world(name) as world, open_hall(path) as hall:
-        hall.config = configuration(world) | (more or {})
+        hall.config = configuration(world, **channel) | (more or {})
         async with hall.serving():
             await world.ready()
             yield hall, world

@@ -201,6 +201,8 @@ class Outbound(Struct, frozen=True, rename="camel"):
     """The run whose turn answered this message together with others; None if the message had its own turn."""
     preceding: tuple[str, ...] = ()
     """The texts of the turn before its tool calls, in order; a chat that shows no stream receives them too."""
+    loads_links: bool = True
+    """Whether a chat service may load what the text links to, for a preview: an address can carry text away."""
 
 
 CAPABILITY_NAMES = ("media", "reactions", "buttons", "threads", "typing")
@@ -219,6 +221,8 @@ class Capabilities(Struct, frozen=True):
     """Whether a message can be changed after it was sent."""
     files_apart: bool = False
     """Whether each file is a message of its own."""
+    by_paragraph: bool = False
+    """Whether each paragraph is a message of its own."""
     fits: str = ""
     """The target of a function that returns whether a `StyledText` fits a message of the service, which then gets the
     styles of the text; without one, it gets Markdown."""
@@ -259,7 +263,11 @@ class OutgoingMessage(Struct, frozen=True):
     spans: tuple[Span, ...] = ()
     """The styles of the text, for a service with an own format."""
     edits: str | None = None
-    """The id of the message that it replaces."""
+    """The id of the message that it replaces or, with `removes`, deletes."""
+    edits_key: str | None = None
+    """The key of the message that it replaces or deletes, whose id was not known yet; without one it is a new one."""
+    loads_links: bool = True
+    """Whether the service may load what the text links to, for a preview."""
 
     @property
     def styled(self) -> StyledText:

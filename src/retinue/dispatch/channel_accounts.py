@@ -30,15 +30,6 @@ _HEARD = "UPDATE channel_accounts SET heard_at = ?, lag_ms = ? WHERE channel = ?
 
 _FORGET = "DELETE FROM channel_accounts WHERE channel = ? AND account = ?"
 
-_SHOW_PREVIEW = """
-INSERT INTO channel_previews (run, message_id, shown_at) VALUES (?, ?, ?)
-ON CONFLICT (run) DO UPDATE SET message_id = excluded.message_id
-"""
-
-_PREVIEW = "SELECT message_id FROM channel_previews WHERE run = ?"
-
-_PRUNE_PREVIEWS = "DELETE FROM channel_previews WHERE shown_at < ?"
-
 
 class ListenerState(StrEnum):
     """The state of the listener of an account."""
@@ -96,19 +87,6 @@ class ChannelAccountStore:
         """Delete what is stored about an account."""
         with self._database.change() as base:
             base.execute(_FORGET, (channel, account))
-
-    def show_preview(self, run: str, message_id: str) -> None:
-        """Store the message that shows the beginning of an answer."""
-        with self._database.change() as base:
-            base.execute(_SHOW_PREVIEW, (run, message_id, self._now()))
-
-    def preview_of(self, run: str) -> str | None:
-        """Return the message that shows the beginning of an answer; None if there is none."""
-        return next((row["message_id"] for row in self._database.read(_PREVIEW, (run,))), None)
-
-    def prune_previews(self, older_than: datetime) -> None:
-        with self._database.change() as base:
-            base.execute(_PRUNE_PREVIEWS, (format_moment(older_than),))
 
     def _now(self) -> str:
         return format_moment(self.clock.now())

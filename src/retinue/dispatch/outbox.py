@@ -93,7 +93,7 @@ UPDATE outbox SET state = 'sent', body = '', error = NULL, tried_at = NULL, mess
 WHERE key = ? AND state = 'waiting'
 """
 
-_TRY = "UPDATE outbox SET tried_at = ? WHERE key = ?"
+_TRY = "UPDATE outbox SET tried_at = ? WHERE key = ? AND state = 'waiting'"
 
 _LAST_MESSAGE = """
 SELECT message_id FROM outbox WHERE channel = ? AND account = ? AND chat = ? AND message_id IS NOT NULL
@@ -105,6 +105,9 @@ _MESSAGE_OF = "SELECT message_id FROM outbox WHERE key = ?"
 _IS_RECORDED = """
 SELECT 1 FROM outbox WHERE channel = ? AND account = ? AND message_id = ? AND json_extract(chat, '$[3]') = ? LIMIT 1
 """
+
+_PREVIEWS = "SELECT key FROM outbox WHERE key >= ? AND key < ? AND state <> 'failed' ORDER BY id"
+_WITHDRAW = "DELETE FROM outbox WHERE key = ? AND state = 'waiting' AND tried_at IS NULL"
 
 _ANSWERED = """
 UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL
@@ -155,11 +158,11 @@ class Outbox:
             found += [_read_private(row, last["payload"]) for last in spoken if last["account"] == through]
         return tuple(filter(None, found))
 
-    def chat_of(self, run: RunId) -> Origin | None:
-        """Return the chat that the answer to a message is sent to; None if there is none."""
+    def message_for(self, run: RunId) -> Inbound | None:
+        """Return the message of a chat that a run answers; None if it answers none."""
         for row in self._database.read("SELECT payload FROM inbox WHERE run = ? AND account IS NOT NULL", (run,)):
             with suppress(ValueError):
-                return decode_inbound(row["payload"]).origin
+                return decode_inbound(row["payload"])
         return None
 
     def put(self, messages: Iterable[OutgoingMessage], pauses: Iterable[float] = ()) -> None:
@@ -204,10 +207,24 @@ class Outbox:
             self._reconcile()
         return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
 
-    def begin(self, outgoing: OutgoingMessage) -> None:
-        """Record that a message is about to be sent, so that a later process looks whether it was."""
+    def begin(self, outgoing: OutgoingMessage) -> bool:
+        """Record that a message is about to be sent, so that a later process looks whether it was.
+
+        Returns false if it was withdrawn.
+        """
         with self._database.change() as base:
-            base.execute(_TRY, (format_moment(self._clock.now()), outgoing.key))
+            return base.execute(_TRY, (format_moment(self._clock.now()), outgoing.key)).rowcount > 0
+
+    def previews_of(self, run: RunId) -> tuple[int, ...]:
+        """Return the numbers of the texts of a turn that a chat shows already, or is about to show."""
+        prefix = preview_key(run, "")
+        rows = self._database.read(_PREVIEWS, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+        return tuple(int(row["key"][len(prefix) :]) for row in rows if row["key"][len(prefix) :].isdecimal())
+
+    def withdraw(self, key: str) -> bool:
+        """Remove a message that nobody tried to send yet; return false if it is too late."""
+        with self._database.change() as base:
+            return base.execute(_WITHDRAW, (key,)).rowcount > 0
 
     def last_message(self, head: Head) -> str | None:
         """Return the id of the last message that was sent to the chat of a message; None if there is none."""
@@ -333,6 +350,11 @@ def _read_private(row: sqlite3.Row, heard: str) -> tuple[Inbound, Outbound] | No
     found = _read_result(row, heard)
     origin = found[0].origin if found else None
     return found if origin is not None and not origin.kind.is_shared else None
+
+
+def preview_key(run: RunId, number: int | str) -> str:
+    """Return the key of the message that shows a text of a turn while it is written."""
+    return f"{run}:preview:{number}"
 
 
 def pause_after(attempts: int) -> timedelta:

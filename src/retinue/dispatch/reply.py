@@ -241,6 +241,17 @@ def split_text(text: str, limit: int) -> tuple[str, ...]:
     return (*pieces, rest) if rest.strip() else tuple(pieces)
 
 
+def split_paragraphs(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a text; a block of code is part of one, whatever it contains."""
+    paragraphs: list[str] = []
+    for part in re.split(r"\n[ \t]*\n", text.strip("\n")):
+        if paragraphs and _open_fence(paragraphs[-1]) is not None:
+            paragraphs[-1] += f"\n\n{part}"
+        elif part.strip():
+            paragraphs.append(part)
+    return tuple(paragraphs)
+
+
 def _find_cut(text: str, limit: int) -> int:
     for mark in ("\n\n", "\n", ". ", " "):
         at = text.rfind(mark, limit // 3, limit)

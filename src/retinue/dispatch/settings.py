@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from retinue.settings import OpenSettings, Settings, key
 from retinue.structs.declare import Parsed
@@ -156,6 +156,21 @@ class GuildRules(TopicRules):
     """A name of the server for people."""
     channels: dict[str, TopicRules] = key({})
     """Settings per channel, under its id or name, which replace those of the server; with it, others are not read."""
+
+
+class StreamingSettings(OpenSettings):
+    """How an answer appears in a chat while it is written. Also a mode alone, or `true` and `false`."""
+
+    mode: Literal["off", "partial", "block", "progress"] = key("partial")
+    """`partial` shows the text as it grows, `block` whole paragraphs, `progress` only which tools run."""
+    chunk_mode: Literal["length", "newline"] = key("length")
+    """`newline` sends each paragraph of an answer as a message of its own."""
+
+    @classmethod
+    def _prepare(cls, data: Any) -> Any:
+        if isinstance(data, bool):
+            return {"mode": "partial" if data else "off"}
+        return {"mode": data} if isinstance(data, str) else data
 
 
 DmPolicy = Literal["pairing", "allowlist", "open", "disabled"]

@@ -22,8 +22,9 @@ from retinue.gateway.metrics import Metrics
 from retinue.gateway.reload import Reloader
 from retinue.runtime.automation.heartbeats import HeartbeatRunner
 from retinue.runtime.automation.webhooks import WebhookReceiver
-from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.listeners import ChannelListeners
+from retinue.runtime.channels.turn_display import AnswerPreviews, TypingIndicator
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
@@ -52,18 +53,24 @@ class TurnPublisher:
     """Publishes the events of turns to clients, metrics and channels."""
 
     def __init__(
-        self, runtime: Runtime, hub: EventHub, metrics: Metrics, delivery: DeliveryService, typing: TypingIndicator
+        self,
+        runtime: Runtime,
+        hub: EventHub,
+        metrics: Metrics,
+        delivery: DeliveryService,
+        displays: tuple[TypingIndicator, AnswerPreviews],
     ) -> None:
         self._runtime = runtime
         self._hub = hub
         self._metrics = metrics
         self._delivery = delivery
-        self._typing = typing
+        self._displays = displays
 
     def publish(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Publish an event of a session's turn."""
         self._hub.publish(session.text, "turn", TurnPayload(runs, event))
-        self._typing.on_event(session, runs, event)
+        for display in self._displays:
+            display.on_event(session, runs, event)
         if isinstance(event, TurnStarted | TurnFinished):
             self._metrics.count_turn(event, self._runtime.home.clock.monotonic())
             self._delivery.wake()

@@ -49,9 +49,10 @@ from retinue.runtime.automation.hooks import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import archive_runs, make_job_runner
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.approval_prompts import ApprovalPrompts
-from retinue.runtime.channels.delivery import DeliveryService, TypingIndicator
+from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.listeners import ChannelListeners
 from retinue.runtime.channels.open_channels import OpenChannels
+from retinue.runtime.channels.turn_display import AnswerPreviews, TypingIndicator
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
@@ -140,11 +141,12 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
         sessions = runtime.sessions
         channels = OpenChannels(sessions)
-        delivery, typing = DeliveryService(sessions, channels), TypingIndicator(sessions, channels, tasks)
+        delivery = DeliveryService(sessions, channels)
+        displays = TypingIndicator(sessions, channels, tasks), AnswerPreviews(sessions, channels, delivery, tasks)
         tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
-        turns = TurnPublisher(runtime, hub, state.metrics, delivery, typing)
+        turns = TurnPublisher(runtime, hub, state.metrics, delivery, displays)
         prompts = ApprovalPrompts(sessions, connections.ask, connections.can_approve, delivery.wake)
         async with (
             runtime.dispatcher.serving(turns.publish, prompts.ask) as dispatcher,

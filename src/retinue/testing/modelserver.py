@@ -62,6 +62,13 @@ def running_server(folder: Path, replies: Iterable[object]) -> Iterator[int]:
             server.kill()
 
 
+class Hold(Struct, frozen=True):
+    """Where an answer stops: before a chunk, until `over`."""
+
+    piece: int
+    over: asyncio.Event
+
+
 class ModelServer:
     """Answers model requests with the replies of its script, in order; after the last one with `then`."""
 
@@ -82,6 +89,8 @@ class ModelServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
         self.requests: list[Received] = []
+        self.stops_at: Hold | None = None
+        """If set, each answer stops in its middle."""
 
     def push(self, *replies: Reply) -> None:
         """Add replies to the end of the script."""
@@ -166,7 +175,7 @@ class ModelServer:
             return await _send(writer, reply.status, reply.body, reply.headers)
         if reply.status != 200:
             return await _send_json(writer, reply.status, dialect.error(reply), reply.headers)
-        return await _send_stream(dialect, reply, reader, writer)
+        return await _send_stream(dialect, reply, reader, writer, self.stops_at)
 
 
 async def read_request(reader: asyncio.StreamReader) -> Received | None:
@@ -199,10 +208,16 @@ async def _send(
 
 
 async def _send_stream(
-    dialect: Dialect, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    dialect: Dialect,
+    reply: Reply,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    hold: Hold | None = None,
 ) -> bool:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-    for piece in islice(dialect.content(reply), reply.pieces):
+    for number, piece in enumerate(islice(dialect.content(reply), reply.pieces)):
+        if hold is not None and number == hold.piece:
+            await hold.over.wait()
         await _send_chunk(writer, piece)
     match reply.fault:
         case None:

@@ -213,6 +213,9 @@ class DiscordChannel:
             method = "DELETE" if outgoing.removes else "PUT"
             await self._api.call(method, f"channels/{chat}/messages/{outgoing.reply_to}/reactions/{emoji}/@me")
             return None
+        if outgoing.removes and outgoing.edits is not None:
+            await self._api.call("DELETE", f"channels/{chat}/messages/{outgoing.edits}")
+            return None
         content: dict[str, Any] = {
             "content": _content(outgoing),
             "components": _components(outgoing),
@@ -225,7 +228,7 @@ class DiscordChannel:
         content |= {"nonce": _nonce(outgoing), "enforce_nonce": True}
         if outgoing.reply_to is not None:
             content["message_reference"] = {"message_id": outgoing.reply_to, "fail_if_not_exists": False}
-        if self._settings.suppress_embeds:
+        if self._settings.suppress_embeds or not outgoing.loads_links:
             content["flags"] = SUPPRESS_EMBEDS
         files = {
             f"files[{number}]": Upload(file.name or "file", base64.b64decode(file.data), file.media_type or "")

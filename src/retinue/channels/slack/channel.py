@@ -208,6 +208,9 @@ class SlackChannel:
         if outgoing.reaction is not None:
             await self._react(outgoing, chat)
             return None
+        if outgoing.removes and outgoing.edits is not None:
+            await self._api.call("chat.delete", channel=chat, ts=outgoing.edits)
+            return None
         if outgoing.media:
             return await self._send_file(outgoing, chat)
         content = {"text": escape_text(outgoing.text), "blocks": [*render_blocks(outgoing.styled), *_buttons(outgoing)]}
@@ -218,8 +221,8 @@ class SlackChannel:
             "chat.postMessage",
             channel=chat,
             thread_ts=outgoing.to.thread or outgoing.reply_to,
-            unfurl_links=self._settings.unfurl_links,
-            unfurl_media=self._settings.unfurl_media,
+            unfurl_links=self._settings.unfurl_links and outgoing.loads_links,
+            unfurl_media=self._settings.unfurl_media and outgoing.loads_links,
             metadata={"event_type": KEY_EVENT, "event_payload": {"key": outgoing.key}},
             **content,
         )

@@ -210,18 +210,17 @@ class TelegramChannel:
             )
             return None
         if outgoing.edits is not None:
-            return await self._edit(outgoing)
+            return await (self._delete if outgoing.removes else self._edit)(outgoing)
         arguments = {**chat, "reply_parameters": _reply(outgoing.reply_to), "reply_markup": _keyboard(outgoing)}
         for file in outgoing.media[:1]:
             sent = await self._send_file(file, arguments, voice=outgoing.voice)
             return str(sent["message_id"])
-        preview = None if self._settings.link_preview else {"is_disabled": True}
         sent = await self._api.call(
             "sendMessage",
             **arguments,
             text=outgoing.text,
             entities=render_entities(outgoing.styled),
-            link_preview_options=preview,
+            link_preview_options=self._preview_options(outgoing),
         )
         return str(sent["message_id"])
 
@@ -234,11 +233,18 @@ class TelegramChannel:
                 text=outgoing.text,
                 entities=render_entities(outgoing.styled),
                 reply_markup=_keyboard(outgoing) or {"inline_keyboard": []},
+                link_preview_options=self._preview_options(outgoing),
             )
         except TelegramRefused as error:
             if UNCHANGED not in error.description:
                 raise
         return outgoing.edits
+
+    async def _delete(self, outgoing: OutgoingMessage) -> None:
+        await self._api.call("deleteMessage", chat_id=outgoing.to.peer, message_id=_number(outgoing.edits))
+
+    def _preview_options(self, outgoing: OutgoingMessage) -> dict[str, Any] | None:
+        return None if self._settings.link_preview and outgoing.loads_links else {"is_disabled": True}
 
     async def _send_file(self, file: Attachment, arguments: dict[str, Any], *, voice: bool) -> Any:
         media_type = file.media_type or "application/octet-stream"

@@ -17,6 +17,7 @@ from retinue.dispatch.settings import (
     InboundSettings,
     QueueSettings,
     SenderId,
+    StreamingSettings,
     VisibleReplies,
 )
 from retinue.settings import Settings, key
@@ -101,17 +102,13 @@ class AccountRules(ChannelAccount):
     """Settings per Discord server of this account."""
     history_limit: int | None = key(None, ge=0)
     """How many earlier messages of a group the agent sees."""
+    streaming: StreamingSettings | None = key(None)
+    """How an answer appears while it is written."""
 
 
 _OF_ACCOUNTS = (
-    "dm_policy",
-    "allow_from",
-    "group_policy",
-    "group_allow_from",
-    "groups",
-    "channels",
-    "guilds",
-    "history_limit",
+    *("dm_policy", "allow_from", "group_policy", "group_allow_from", "groups", "channels", "guilds"),
+    *("history_limit", "streaming"),
 )
 
 
@@ -129,6 +126,8 @@ class ChannelSettings(ChatAccess):
     """The account that is used if none is named. Default: the first."""
     history_limit: int | None = key(None, ge=0)
     """How many earlier messages of a group the agent sees; overrides `groupChat`."""
+    streaming: StreamingSettings = key(StreamingSettings)
+    """How an answer appears while it is written, on services that can change a message."""
     reaction_level: Literal["off", "ack", "minimal", "extensive"] = key("minimal")
     """How freely agents react with emoji: not at all, only as acknowledgement, sparingly, or often."""
     text_chunk_limit: int | None = key(None, ge=1)

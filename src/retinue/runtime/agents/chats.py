@@ -15,7 +15,7 @@ from retinue.config.sections.routing import AccountRules, ChannelSettings
 from retinue.context.prompt.inputs import ChannelFacts, ChatKind, Reactions
 from retinue.core.envelope import Capabilities, Inbound, Source
 from retinue.core.extension import ChannelExtension
-from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.dispatch.admission import find_rules, tools_for
 from retinue.dispatch.settings import GroupTools, TopicRules
 from retinue.runtime.home import Home
@@ -105,6 +105,7 @@ def find_account(home: Home, channel: str, account: str) -> AccountSettings | No
     if settings is None or found is None or not settings.enabled or not found.enabled:
         return None
     extension = home.registry.channels.get(channel)
+    settings = settings.for_account(account)
     return AccountSettings(account, settings, found, _capabilities_of(settings, found, extension), extension)
 
 
@@ -132,7 +133,12 @@ def _capabilities_of(
     }
     knows_itself = extension is not None and extension.name != HTTP
     configured = {name: own[name] for name in own if not knows_itself or name in set_attributes(account)}
-    return replace(declared, max_text=channel.text_chunk_limit or declared.max_text, **configured)
+    return replace(
+        declared,
+        max_text=channel.text_chunk_limit or declared.max_text,
+        by_paragraph=channel.streaming.chunk_mode == "newline",
+        **configured,
+    )
 
 
 def describe_chat(home: Home, agent: AgentSettings, place: ChatPlace) -> ChannelFacts:
@@ -179,6 +185,11 @@ def _find_settings(home: Home, place: ChatPlace) -> AccountSettings | None:
     """Return the settings of a chat's account; a session without an account uses that of its channel."""
     usual = next((account for channel, account in list_accounts(home) if channel == place.channel), "")
     return find_account(home, place.channel, place.account or usual)
+
+
+def replies_by_tool(home: Home, agent: AgentId, place: ChatPlace) -> bool:
+    """Return whether people in a chat get only what the agent sends with the `message` tool."""
+    return _visible_replies(home.config, home.config.agents.resolve(agent), shared=place.is_shared) == "message_tool"
 
 
 def _visible_replies(config: Config, agent: AgentSettings, *, shared: bool) -> str:

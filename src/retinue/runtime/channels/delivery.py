@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec.structs import replace
@@ -18,14 +18,14 @@ from retinue.channels.channel import Channel, DeliveryFailed, ServiceChannel
 from retinue.channels.services import split_for
 from retinue.core.envelope import Attachment, Capabilities, Inbound, Origin, Outbound, OutgoingMessage, Source
 from retinue.core.errors import RetinueError
-from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted, TurnStatus
-from retinue.core.keys import RunId, SessionKey
+from retinue.core.events import TurnStatus
+from retinue.core.keys import RunId
 from retinue.core.styled_text import StyledText
-from retinue.dispatch.outbox import SEEN, Head
-from retinue.dispatch.reply import split_text
+from retinue.dispatch.outbox import SEEN, Head, preview_key
+from retinue.dispatch.reply import split_paragraphs, split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
-from retinue.runtime.agents.chats import AccountSettings, find_account, list_accounts, max_media_bytes
+from retinue.runtime.agents.chats import AccountSettings, find_account, max_media_bytes
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.open_channels import OpenChannels, own_keys
 from retinue.runtime.channels.routing import reachable
@@ -47,19 +47,11 @@ LIVELY_SECONDS = 0.05
 LIVELY_ROUNDS = 40
 UNUSED_SECONDS = 5.0
 MAX_AT_ONCE = 16
+EDIT_SECONDS = 10.0
+"""How long an answer waits for the end of an edit of the message that it completes."""
 NATURAL = HumanDelay(mode="custom")
 
 FAILED = "I could not answer that. The operator can find details in the log."
-TypingMode = Literal["never", "instant", "thinking", "message"]
-MAX_TYPING_SECONDS = 1_800.0
-"""The maximum time that an indicator is shown, in case the end of a turn is missed."""
-TYPING_EVENTS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
-    "never": (),
-    "instant": (TurnStarted, TextDelta, ReasoningDelta, ToolStarted),
-    "thinking": (TextDelta, ReasoningDelta, ToolStarted),
-    "message": (TextDelta,),
-}
-"""The indicator starts with the first of these events of a turn."""
 
 
 def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
@@ -95,10 +87,9 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
 
 def _reply_target(account: AccountSettings, origin: Origin, outbound: Outbound) -> str | None:
     """Return the message that an answer refers to: as the agent wrote, and as `replyToMode` of the channel says."""
-    mode = own_keys(account).get("replyToMode")
-    if mode == "off":
+    if own_keys(account).get("replyToMode") == "off":
         return None
-    return outbound.reply_to or (origin.message_id if outbound.to_current or mode in ("first", "all") else None)
+    return outbound.reply_to or (origin.message_id if outbound.to_current else first_reply_target(account, origin))
 
 
 def find_media_root(agent: Agent, person: Person | None) -> Root:
@@ -147,7 +138,9 @@ def make_outgoing(
     Files go with the last, or each in a message of its own if the service cannot send them together: a message that is
     one request is never sent in part.
     """
-    pieces = split_for(text, able) if able.fits else tuple(map(StyledText, split_text(text, able.max_text)))
+    pieces = [
+        piece for part in (split_paragraphs(text) if able.by_paragraph else (text,)) for piece in _split(part, able)
+    ]
     parts: list[tuple[StyledText, tuple[Attachment, ...]]] = [(piece, ()) for piece in pieces]
     if able.files_apart:
         parts += ((StyledText(), (file,)) for file in media)
@@ -164,9 +157,47 @@ def make_outgoing(
             run=answer.run if answer else None,
             session=answer.session.text if answer else "",
             voice=answer.voice if answer else False,
+            loads_links=answer.loads_links if answer else True,
         )
         for number, (piece, files) in enumerate(parts)
     )
+
+
+def _split(text: str, able: Capabilities) -> Sequence[StyledText]:
+    return split_for(text, able) if able.fits else tuple(map(StyledText, split_text(text, able.max_text)))
+
+
+def use_previews(
+    sessions: Sessions, inbound: Inbound, outbound: Outbound, messages: tuple[OutgoingMessage, ...]
+) -> tuple[OutgoingMessage, ...]:
+    """Return the messages of an answer so that what its chat shows already is completed instead of repeated.
+
+    A message that cannot become the answer, because it refers to no other message or has no file, is deleted.
+    """
+    outbox, origin, run = sessions.services.outbox, inbound.origin, outbound.run
+    shown = outbox.previews_of(run) if origin is not None else ()
+    found = find_account(sessions.home, origin.channel, origin.account) if shown and origin is not None else None
+    if origin is None or found is None:
+        return messages
+    usual = first_reply_target(found, origin)
+    by_key = {message.key: message for message in messages}
+    ending = []
+    for number in shown:
+        key = preview_key(run, number)
+        name = f"{run}:preceding:{number}:0" if number < len(outbound.preceding) else f"{run}:0"
+        message = by_key.get(name) if number <= len(outbound.preceding) else None
+        if outbox.withdraw(key):
+            continue
+        if message is not None and message.text and not message.media and message.reply_to in (None, usual):
+            by_key[name] = replace(message, edits_key=key)
+        else:
+            ending.append(OutgoingMessage(f"{key}:end", origin, removes=True, edits_key=key))
+    return (*by_key.values(), *ending)
+
+
+def first_reply_target(account: AccountSettings, origin: Origin) -> str | None:
+    """Return the message that the answers of a channel refer to if the agent does not say otherwise."""
+    return origin.message_id if own_keys(account).get("replyToMode") in ("first", "all") else None
 
 
 def _format_text(inbound: Inbound, outbound: Outbound) -> str:
@@ -221,6 +252,8 @@ class DeliveryService:
         self._lively = 0
         self._accounts_of: Home | None = None
         self._accounts: list[tuple[str, str]] = []
+        self.editing: dict[RunId, anyio.Event] = {}
+        """The turns whose texts are shown while they are written; set when no more edits follow."""
 
     def wake(self) -> None:
         """Check the outbox soon, because a turn ended or a message was added."""
@@ -264,9 +297,10 @@ class DeliveryService:
         sessions = self._sessions
         for channel, account in accounts:
             for inbound, outbound in sessions.services.outbox.results(channel, account):
-                messages, ending = outgoing_of(sessions, inbound, outbound), withdraw_acks(sessions, outbound.run)
-                if not messages:
-                    sessions.services.outbox.put(ending)
+                messages = use_previews(sessions, inbound, outbound, outgoing_of(sessions, inbound, outbound))
+                ending = withdraw_acks(sessions, outbound.run)
+                if all(message.run is None for message in messages):
+                    sessions.services.outbox.put([*messages, *ending])
                     sessions.services.inbox.delivered(outbound.run)
                     continue
                 delay = sessions.home.config.agents.resolve(outbound.session.agent).human_delay
@@ -287,12 +321,14 @@ class DeliveryService:
         is_unsure = head.was_tried
         try:
             channel = await self._channels.find(to.channel, to.account)
-            message_id = await self._find_sent(channel, head)
+            outgoing = await self._resolve(head.outgoing)
+            message_id = await self._find_sent(channel, head, outgoing)
             if message_id is None:
                 is_unsure = False
-                outbox.begin(head.outgoing)
-                message_id = await channel.send(head.outgoing)
-            outbox.sent(head.outgoing, message_id)
+                if not outbox.begin(outgoing):
+                    return
+                message_id = await self._send(channel, head, outgoing)
+            outbox.sent(outgoing, message_id)
         except DeliveryFailed as error:
             is_unsure = is_unsure or error.uncertain
             if not outbox.missed(
@@ -309,12 +345,37 @@ class DeliveryService:
             self._busy.discard(_place(to))
             self._news.set()
 
-    async def _find_sent(self, channel: Channel, head: Head) -> str | None:
+    async def _resolve(self, outgoing: OutgoingMessage) -> OutgoingMessage:
+        """Return a message that completes one in the chat with the id of that one, if it was sent."""
+        if outgoing.edits_key is None:
+            return outgoing
+        editing = self.editing.get(RunId(outgoing.edits_key.partition(":preview:")[0]))
+        if editing is not None:
+            with anyio.move_on_after(EDIT_SECONDS):  # an edit that is under way must not come after this one
+                await editing.wait()
+        return replace(outgoing, edits=self._sessions.services.outbox.message_of(outgoing.edits_key))
+
+    async def _send(self, channel: Channel, head: Head, outgoing: OutgoingMessage) -> str | None:
+        """Send a message; one that should complete another, which is gone, becomes a new message."""
+        if outgoing.removes and outgoing.edits_key is not None and outgoing.edits is None:
+            return None
+        try:
+            return await channel.send(outgoing)
+        except DeliveryFailed as error:
+            if outgoing.edits_key is None or outgoing.edits is None or not error.final:
+                raise
+            log.info("%s could not be changed: %s", outgoing.edits_key, error)
+        if outgoing.removes:
+            return None
+        outgoing = replace(outgoing, edits=None)
+        return await self._find_sent(channel, head, outgoing) or await channel.send(outgoing)
+
+    async def _find_sent(self, channel: Channel, head: Head, outgoing: OutgoingMessage) -> str | None:
         """Return the id of a message that was sent although nobody recorded it; None if it is to be sent.
 
         A service that does not let the bot look is not asked again: the message is repeated rather than lost.
         """
-        outbox, outgoing = self._sessions.services.outbox, head.outgoing
+        outbox = self._sessions.services.outbox
         if not head.was_tried or not isinstance(channel, ServiceChannel):
             return None
         after = outbox.last_message(head)
@@ -333,67 +394,3 @@ class DeliveryService:
 def _place(to: Origin) -> tuple[str, str, str]:
     """Return what one message is sent to at a time: the threads of a chat have common message ids."""
     return to.channel, to.account, to.peer
-
-
-class TypingIndicator:
-    """Follows the events of turns and shows typing indicators in their chats; failures are ignored."""
-
-    def __init__(self, sessions: Sessions, channels: OpenChannels, tasks: TaskGroup) -> None:
-        self._sessions = sessions
-        self._channels = channels
-        self._tasks = tasks
-        self._asked: Home | None = None
-        self._shows_typing = False
-        self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
-        self._shown: dict[RunId, anyio.CancelScope] = {}
-
-    def on_event(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
-        """Process an event of the turn that answers these messages."""
-        if not runs:
-            return
-        turn = runs[-1]
-        if isinstance(event, TurnFinished):
-            self._expected.pop(turn, None)
-            scope = self._shown.pop(turn, None)
-            if scope is not None:
-                scope.cancel()
-            return
-        if isinstance(event, TurnStarted):
-            self._expect(session, turn)
-        expected = self._expected.get(turn)
-        if expected is not None and isinstance(event, TYPING_EVENTS[expected[1]]):
-            del self._expected[turn]
-            self._shown[turn] = anyio.CancelScope()
-            self._tasks.start_soon(self._show, expected[0], self._shown[turn])
-
-    def _expect(self, session: SessionKey, turn: RunId) -> None:
-        home = self._sessions.home
-        if self._asked is not home:  # once for a configuration, because every turn asks
-            self._asked, self._shows_typing = home, self._is_shown_anywhere()
-        if not self._shows_typing:
-            return
-        config, origin = home.config, self._sessions.services.outbox.chat_of(turn)
-        found = find_account(home, origin.channel, origin.account) if origin else None
-        if origin is not None and found is not None and found.capabilities.typing:
-            mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
-            self._expected[turn] = (origin, mode)
-
-    def _is_shown_anywhere(self) -> bool:
-        found = (find_account(self._sessions.home, *each) for each in list_accounts(self._sessions.home))
-        return any(each.capabilities.typing for each in found if each is not None)
-
-    async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
-        with scope, anyio.move_on_after(MAX_TYPING_SECONDS):
-            while True:
-                try:
-                    channel = await self._channels.find(chat.channel, chat.account)
-                    await channel.show_typing(chat)
-                except RetinueError as error:
-                    log.debug("the typing indicator of %s failed: %s", chat.peer, error)
-                except (
-                    Exception,
-                    SystemExit,
-                ):  # boundary: a channel may raise anything; the answer does not depend on it
-                    log.exception("the channel %s crashed", chat.channel)
-                    return
-                await anyio.sleep(self._sessions.home.config.session.typing_interval_seconds)

@@ -287,6 +287,14 @@ class FakeDiscord(FakeService):
                 return Response(200, message)
         return Response(404, {"message": "Unknown Message", "code": 10008})
 
+    def _delete(self, call: ServiceCall, chat: str, number: str) -> Response:
+        for message in self.sent:
+            if message["id"] == number:
+                self.sent.remove(message)
+                self.messages[chat].remove(message)
+                return Response(204)
+        return Response(404, {"message": "Unknown Message", "code": 10008})
+
     def _add_reaction(self, call: ServiceCall, chat: str, number: str, emoji: str) -> Response:
         self.reactions.append((chat, number, emoji))
         return Response(204)
@@ -312,6 +320,7 @@ class FakeDiscord(FakeService):
         (r"GET channels/(\d+)/messages", _list),
         (r"POST channels/(\d+)/messages", _send),
         (r"PATCH channels/(\d+)/messages/(\d+)", _edit),
+        (r"DELETE channels/(\d+)/messages/(\d+)", _delete),
         (r"PUT channels/(\d+)/messages/(\d+)/reactions/([^/]+)/@me", _add_reaction),
         (r"DELETE channels/(\d+)/messages/(\d+)/reactions/([^/]+)/@me", _remove_reaction),
         (r"POST channels/(\d+)/typing", _type),

@@ -219,6 +219,14 @@ class FakeSlack(FakeService):
                 return {"channel": given["channel"], "ts": given["ts"]}
         return {"ok": False, "error": "message_not_found"}
 
+    def _do_chat_delete(self, given: dict[str, Any]) -> dict[str, Any]:
+        for message in self.sent:
+            if (message["channel"], message["ts"]) == (given["channel"], given["ts"]):
+                self.sent.remove(message)
+                self.messages[given["channel"]].remove(message)
+                return {"channel": given["channel"], "ts": given["ts"]}
+        return {"ok": False, "error": "message_not_found"}
+
     def _do_chat_postEphemeral(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         self.whispers.append(given)
         return {"message_ts": self._stamp()}

@@ -274,6 +274,7 @@ class FakeTelegram(FakeService):
     async def _do_deleteMessage(self, call: ServiceCall) -> Any:  # noqa: N802
         message = self._own(call)
         self.sent.remove(message)
+        del self._messages[str(call.arguments["chat_id"]), message["message_id"]]
         self.deleted.append(message["message_id"])
         return True
 

@@ -100,6 +100,7 @@ def restrict_answer(answer: Outbound, context: ToolContext, messages: Sequence[M
         text=text,
         media=tuple(each for each in answer.media if each not in left_out),
         preceding=tuple(show_answer(each, seen) for each in answer.preceding),
+        loads_links=False,
     )
 
 
