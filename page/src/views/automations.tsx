@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
+import { tabOf } from "../core/router";
 import { agentOf } from "../core/stores";
 import { shorten } from "../core/text";
 import { exactTime } from "../core/time";
@@ -43,7 +44,7 @@ const TABS = [
 ] as const;
 
 export default function AutomationsView() {
-  const [tab, setTab] = useState("jobs");
+  const [tab, setTab] = tabOf("automations", TABS);
   const [isAdding, setAdding] = useState(false);
   const jobs = useMethod("cron.list", {}, ["sessions.changed"]);
   return (

@@ -1,9 +1,8 @@
 // Plugins and MCP servers: their state, the reason for it, and what can be done about it.
-import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
-import { addressOf } from "../core/router";
+import { addressOf, tabOf } from "../core/router";
 import { changeSettings } from "../core/settings";
 import { plural, reveal, shorten, withCode } from "../core/text";
 import type { McpServerRow, McpTrial, PluginRow } from "../generated/wire";
@@ -21,7 +20,7 @@ const TABS = [
 const TONES: Record<string, Tone> = { loaded: "ok", enabled: "ok", active: "ok", failed: "danger", disabled: "plain" };
 
 export default function PluginsView() {
-  const [tab, setTab] = useState("plugins");
+  const [tab, setTab] = tabOf("plugins", TABS);
   return (
     <View title="Plugins and MCP" about="What adds tools, models and channels." needs="admin">
       <Tabs label="Kind" tabs={TABS} current={tab} onChange={setTab} />

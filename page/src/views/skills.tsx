@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { knows, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
+import { tabOf } from "../core/router";
 import { withCode } from "../core/text";
 import type { SkillRow } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
@@ -19,20 +20,28 @@ const SHOWN = [
 
 export default function SkillsView() {
   const [agent, setAgent] = useState<string | null>(null);
+  const shown = tabOf("skills", [...SHOWN, ["review"]]);
   return (
     <View
       title="Skills"
       about="Folders that teach an agent a task. It reads one when it needs it."
       actions={<AgentChoice value={agent} onChange={setAgent} />}
     >
-      <AgentSkills key={agent} agent={agent} />
+      <AgentSkills key={agent} agent={agent} tab={shown} />
     </View>
   );
 }
 
-export function AgentSkills({ agent }: { agent: string | null }) {
+interface SkillsProps {
+  agent: string | null;
+  /** The tab and the way to change it, if the address names it. */
+  tab?: [string, (id: string) => void];
+}
+
+export function AgentSkills({ agent, tab }: SkillsProps) {
   const [wanted, setWanted] = useState("");
-  const [shown, setShown] = useState("all");
+  const own = useState("all");
+  const [shown, setShown] = tab ?? own;
   const skills = useMethod("skills.list", { agent }, ["config.changed"]);
   const mayReview = may("approve") && knows("skills.review.list");
   const reviews = useReviews(agent, mayReview);
