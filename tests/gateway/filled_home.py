@@ -9,16 +9,21 @@ from typing import Any
 from retinue.automation.heartbeat import WakeLog, WakeReason, WakeRecord
 from retinue.automation.job_fields import draft_job, read_job_fields
 from retinue.automation.jobs import JobStore
+from retinue.automation.webhooks import CreatedWebhookStore
 from retinue.core.clock import random_id, random_uuid
-from retinue.core.envelope import Source
+from retinue.core.envelope import Origin, PeerKind, Source
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
+from retinue.core.labels import Label
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Usage, UserMessage
+from retinue.dispatch.contacts import ContactStore
 from retinue.runtime.agents.workspace import open_sessions, seed_agent
 from retinue.runtime.home import Home, load_home
 from retinue.sessions.entries import Body, EntryId, MessageAdded, SettingChanged
+from retinue.sessions.session import SPAWNED_BY
 from retinue.sessions.usage import UsageRecord, append_usage
 from retinue.skills.learning.proposals import ProposalStore, SkillProposal, read_base
 from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from tests.gateway.conftest import Hall
 
@@ -116,6 +121,7 @@ def fill(hall: Hall) -> None:
     write_usage_of_weeks(home, now)
     write_background(home, now)
     write_proposals(home, now)
+    write_outside(home)
 
 
 def open_home(hall: Hall, at: datetime) -> Home:
@@ -140,9 +146,20 @@ def write_threads(hall: Hall, now: datetime) -> None:
     threads.append(
         (f"agent:main:subagent:{'7' * 32}", timedelta(minutes=50), exchange("Compare three night trains.", "Done."))
     )
+    threads[-1][2].insert(0, SettingChanged(SPAWNED_BY, "agent:main:chat-branch"))
     for key, ago, bodies in threads:
         parsed = SessionKey.parse(key)
         assert open_sessions(open_home(hall, now - ago), parsed.agent).begin(parsed, bodies)
+
+
+def write_outside(home: Home) -> None:
+    """What came from outside: a file with a label, a person who asked for access, and a webhook without a token."""
+    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+        labels = FileLabels(database, home.clock, FENNEL, home.paths.workspace.resolve())
+        labels.record(["plan.md"], Label.UNTRUSTED, Via.TOOL)
+        origin = Origin("telegram", "default", PeerKind.DIRECT, "52118", sender="52118", sender_name="Ada Lind")
+        ContactStore(database, home.clock).ask(origin)
+        CreatedWebhookStore(database, home.clock).create(FENNEL, "greenhouse", "The greenhouse says: {{text}}", "now")
 
 
 def name(title: str) -> Body:

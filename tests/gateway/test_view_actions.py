@@ -274,20 +274,29 @@ async def test_a_message_is_edited_and_sent_again_and_an_answer_tried_again(visi
     page = visitor.page
     await page.evaluate("location.hash = '#/chat/agent:main:chat-edit'")
     await expect(page.locator(".welcome")).to_be_visible()
-    hall.model.push(says("Four."), says("Five."), says("Six."))
-    await visitor.say("2 + 2?")
-    await visitor.sees("Four.")
-    await visitor.idle()
-    await visitor.log.locator(".person").first.get_by_role("button", name="Edit and send again").click()
+    hall.model.push(says("One."), says("Four."), says("Five."), says("Six."))
+    for asked, answer in (("1 + 0?", "One."), ("2 + 2?", "Four.")):
+        await visitor.say(asked)
+        await visitor.sees(answer)
+        await visitor.idle()
+    edit = visitor.log.locator(".person").last.get_by_role("button", name="Edit and send again")
+    await edit.click()
     await expect(page.locator("#message")).to_have_value("2 + 2?")
+    await page.locator("#composer").get_by_role("button", name="Cancel").click()
+    await expect(page.locator("#message")).to_have_value("")
+    await edit.click()
     await page.locator("#message").fill("2 + 3?")
     await page.keyboard.press("Enter")
     await visitor.sees("Five.")
     await visitor.idle()
+    assert await visitor.log.locator(".bubble").all_inner_texts() == ["1 + 0?", "2 + 3?"]
     await visitor.articles.last.get_by_role("button", name="Try again").click()
     await visitor.sees("Six.")
     await visitor.idle()
-    assert await visitor.log.locator(".bubble").all_inner_texts() == ["2 + 2?", "2 + 3?", "2 + 3?"]
+    assert await visitor.log.locator(".bubble").all_inner_texts() == ["1 + 0?", "2 + 3?", "2 + 3?"]
+    await page.locator(".came-from").click()
+    await visitor.sees("Four.")
+    assert await visitor.log.locator(".bubble").all_inner_texts() == ["1 + 0?", "2 + 2?"]
     assert visitor.complaints == []
 
 

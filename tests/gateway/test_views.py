@@ -38,6 +38,14 @@ pytestmark = [
 PAGE = Path(__file__).parents[2] / "page"
 AXE = PAGE / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = ("chat", *re.findall(r'\{ id: "(\w+)"', (PAGE / "src" / "views" / "registry.ts").read_text("utf-8")))
+PLACES = (
+    *VIEWS,
+    *(f"agents/main%2F{tab}" for tab in ("overview", "files", "tools", "skills", "jobs", "access")),
+    *(f"automations/{tab}" for tab in ("heartbeat", "webhooks", "hooks")),
+    *("approvals/history", "approvals/rules", "skills/review", "plugins/mcp", "security/matrix", "security/log"),
+    *("chat/agent:main:chat-branch", "chat/agent:main:chat-new", "config/session.reset"),
+)
+"""Every view, and the tabs that have an address."""
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 RUN_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
     .filter(({ impact }) => impact !== "minor")
@@ -88,7 +96,7 @@ async def find_barriers(visitor: Visitor) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", PLACES)
 async def test_a_view_fits_every_screen_and_has_no_barrier(visitor: Visitor, view: str) -> None:
     page = visitor.page
     await page.emulate_media(reduced_motion="reduce", color_scheme="light")

@@ -39,6 +39,7 @@ export function Composer() {
   const held = useRef<number | null>(null);
   const mayWrite = may("write");
   const isRunning = thread.isRunning.value && mayWrite;
+  const isEditing = thread.editing.value !== null && thread.editing.value.key === key;
 
   useEffect(focusComposer, [key]);
   useEffect(() => {
@@ -72,10 +73,16 @@ export function Composer() {
       return;
     }
     const images: Picture[] = files.flatMap(({ picture }) => (picture ? [picture] : []));
-    thread.send(withFiles(trimmed, files), images);
+    const message = withFiles(trimmed, files);
     setText("");
     setFiles([]);
     setProblem("");
+    if (!isEditing) thread.send(message, images);
+    else {
+      void thread.branch(message, images).then((isSent) => {
+        if (!isSent) setText(trimmed); // the reason is shown above
+      });
+    }
   };
   useEffect(() => {
     if (isReady && (held.current === ANY || held.current === thread.opening)) submit();
@@ -146,6 +153,23 @@ export function Composer() {
       {problem && (
         <p class="problem composer-problem" role="alert">
           {problem}
+        </p>
+      )}
+      {isEditing && (
+        <p class="editing-line" role="status">
+          <Icon name="git-fork" size={14} />
+          <span>Goes on in a branch; this conversation stays as it is.</span>
+          <button
+            type="button"
+            class="link"
+            onClick={() => {
+              thread.editing.value = null;
+              setText("");
+              field.current?.focus();
+            }}
+          >
+            Cancel
+          </button>
         </p>
       )}
       {files.length > 0 && (

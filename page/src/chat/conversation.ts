@@ -28,6 +28,7 @@ export type Piece =
   | { kind: "text"; prose: Prose }
   | { kind: "thinking"; text: Signal<string> }
   | { kind: "call"; call: ToolCall }
+  | { kind: "files"; paths: string[] }
   | { kind: "notice"; text: string; tone: "plain" | "problem" | "stopped" };
 
 export interface PersonItem {
@@ -38,6 +39,8 @@ export interface PersonItem {
   pictures: ShownPicture[];
   when: string | null;
   run: string | null;
+  /** Its entry in the transcript, if it was read from there. */
+  entry: string | null;
   own: OwnMessage | null;
 }
 
@@ -130,7 +133,7 @@ export class OwnMessage {
 
   constructor(text: string, pictures: ShownPicture[] = []) {
     const when = new Date().toISOString();
-    this.item = { kind: "person", id: nextId(), name: "You", text, pictures, when, run: null, own: this };
+    this.item = { kind: "person", id: nextId(), name: "You", text, pictures, when, run: null, entry: null, own: this };
   }
 
   showState(text: string): void {
@@ -259,7 +262,14 @@ export class Answer {
     this.notice(`${verdict}: ${shorten(request.title, 200)} (${shorten(decision.because, 200)})`);
   }
 
-  finish({ status, text, error }: { status: string; text: string; error?: string | null }): void {
+  /** Files that the answer sends. */
+  send(paths: string[]): void {
+    if (!paths.length) return;
+    this.#closeProse();
+    this.#add({ kind: "files", paths });
+  }
+
+  finish({ status, text, error, media = [] }: Finished): void {
     batch(() => {
       this.#closeProse();
       for (const call of this.calls) if (!call.result.value) call.state.value = "unfinished";
@@ -267,6 +277,7 @@ export class Answer {
         this.speak(text);
         this.#closeProse();
       }
+      this.send(media);
       if (error) this.notice(error, "problem");
       else if (status === "aborted") this.notice("Stopped.", "stopped");
       else if (!this.pieces.value.length) this.notice("The answer is empty.", "stopped");
@@ -300,6 +311,13 @@ export class Answer {
   #add(piece: Piece): void {
     this.pieces.value = [...this.pieces.value, piece];
   }
+}
+
+interface Finished {
+  status: string;
+  text: string;
+  error?: string | null;
+  media?: string[];
 }
 
 /** The end of a turn or of a command. */
@@ -473,7 +491,8 @@ export class Conversation {
     const { text, pictures } = contentOf(entry.message.content);
     const other = entry.source && entry.source !== "chat" ? entry.source : "You";
     const name = entry.message.sender || other;
-    return { kind: "person", id: nextId(), name, text, pictures, when: whenOf(entry), run: entry.run ?? null, own: null };
+    const [when, run] = [whenOf(entry), entry.run ?? null];
+    return { kind: "person", id: nextId(), name, text, pictures, when, run, entry: entry.id ?? null, own: null };
   }
 }
 
@@ -511,7 +530,7 @@ class HistoryReader {
       if (kind === "unanswered") {
         this.#close();
         this.#items.push(
-          { kind: "person", id: nextId(), name: "You", text, pictures: [], when: null, run: null, own: null },
+          { kind: "person", id: nextId(), name: "You", text, pictures: [], when: null, run: null, entry: null, own: null },
           { kind: "note", id: nextId(), text: why ?? "", isProblem: true },
         );
       } else if (kind === "failed") this.#open().notice(text, "problem");
@@ -536,6 +555,7 @@ class HistoryReader {
       if (part.type === "toolCall") open.startTool({ id: part.id, name: part.name, arguments: part.arguments });
     }
     open.closeMessage([]);
+    open.send(entry.delivery?.media ?? []);
     const isTold = (notes as Note[] | undefined)?.some(({ kind }) => kind === "failed");
     if (message.errorMessage && !isTold) open.notice(message.errorMessage, "problem");
   }

@@ -1,7 +1,8 @@
 // The line above the conversation: what it is called, and what the session uses.
 import { attempting, call, may } from "../core/gateway";
 import { addressOf } from "../core/router";
-import { sessions, sessionName } from "../core/stores";
+import { nameOfSession, sessions, sessionName } from "../core/stores";
+import type { SessionRow } from "../generated/wire";
 import { Meter, short } from "../parts/bits";
 import { Menu, type MenuItem } from "../parts/menu";
 import { Icon } from "../parts/icon";
@@ -25,6 +26,7 @@ export function ChatHead() {
       <h1 class="chat-title">
         <bdi>{key ? sessionName(row ?? { key }) : "Retinue"}</bdi>
       </h1>
+      {row && (row.spawnedBy ?? row.forkedFrom) && <CameFrom row={row} />}
       <div class="chat-tools">
         {size > 0 && used > 0 && (
           <a class="context-link" href={addressOf("prompt", key)} title="Open the prompt inspector">
@@ -39,6 +41,20 @@ export function ChatHead() {
         )}
       </div>
     </header>
+  );
+}
+
+/** The thread for which a sub-agent works, or of which this is a branch. */
+function CameFrom({ row }: { row: SessionRow }) {
+  const from = row.spawnedBy ?? row.forkedFrom ?? "";
+  return (
+    <a class="came-from" href={addressOf("chat", from)}>
+      <Icon name={row.spawnedBy ? "users" : "git-fork"} size={14} />
+      <span>
+        {row.spawnedBy ? "works for " : "branch of "}
+        <bdi>{nameOfSession(from)}</bdi>
+      </span>
+    </a>
   );
 }
 

@@ -9,10 +9,11 @@ import { Icon } from "../parts/icon";
 import { CallGroup, PictureView } from "./calls";
 import type { Answer, Item, NoteItem, PersonItem, Piece, Prose, ToolCall } from "./conversation";
 import { type BlockCache, renderMarkdown } from "./markdown";
+import { SentFiles } from "./sent_files";
 
 export interface ItemActions {
-  /** Put a text into the message field, to change and send it again. */
-  edit(text: string): void;
+  /** Put a message into the message field, to change it and go on from there in a branch. */
+  edit(item: PersonItem): void;
   /** Send the message that an answer belongs to again. */
   retry(answer: Answer): void;
   mayWrite: boolean;
@@ -62,7 +63,7 @@ function PersonView({ item, actions }: { item: PersonItem; actions: ItemActions 
       <div class="said-actions">
         {item.text && <CopyButton text={item.text} />}
         {item.text && actions.mayWrite && (
-          <IconButton icon="pencil" label="Edit and send again" class="small" onClick={() => actions.edit(item.text)} />
+          <IconButton icon="pencil" label="Edit and send again" class="small" onClick={() => actions.edit(item)} />
         )}
       </div>
     </article>
@@ -147,6 +148,8 @@ function PieceView({ part, isOpen }: { part: Part; isOpen: boolean }) {
       return <Thinking text={part.text.value} isOpen={isOpen} />;
     case "calls":
       return <CallGroup calls={part.calls} />;
+    case "files":
+      return <SentFiles paths={part.paths} />;
     case "notice":
       return (
         <p

@@ -15,11 +15,20 @@ import {
   loadDevices,
   loadSessions,
   loadSessionsSoon,
+  markSeen,
   OWN_PREFIX,
   sessions,
 } from "../core/stores";
 import { shorten } from "../core/text";
-import { Conversation, type Ending, type Entry, historyBefore, type Identity, unfinishedFrom } from "./conversation";
+import {
+  Conversation,
+  type Ending,
+  type Entry,
+  historyBefore,
+  type Identity,
+  type PersonItem,
+  unfinishedFrom,
+} from "./conversation";
 import type { ShownPicture } from "./content";
 import { Outbox } from "./outbox";
 
@@ -68,6 +77,8 @@ export class Thread {
   );
   /** Whether the history is being read; false again if that failed. */
   readonly isLoading = signal(true);
+  /** The message that is being changed: what is sent next goes on from there, in a branch. */
+  readonly editing = signal<{ key: string; before: string } | null>(null);
   /** Why the conversation could not be read. */
   readonly problem = signal("");
   /** Whether the person reads older messages, which must then stay. */
@@ -118,6 +129,9 @@ export class Thread {
     });
     afterSessionsLoad(() => this.#sessionsLoaded());
     listen((frame) => this.#heard(frame));
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible" && route.peek().view === "chat" && this.key.peek()) markSeen(this.key.peek()!);
+    });
     route.subscribe(({ view, subject }) => {
       // Without a session in the address, the open one stays; the empty address is the main one.
       const isOther = subject ? subject !== this.key.peek() : location.hash === "";
@@ -142,6 +156,26 @@ export class Thread {
     const pictures: ShownPicture[] = images.map(({ mediaType, data }) => ({ type: mediaType, data }));
     this.#outbox.send(key, text, images, this.conversation.addOwn(text, pictures));
     this.#sending.value += 1;
+  }
+
+  /** Change a message; without a place in the transcript, the text is only sent again. */
+  edit({ entry, run, own }: PersonItem): void {
+    const before = entry ?? run ?? own?.run ?? null;
+    const key = this.key.value;
+    this.editing.value = key && before ? { key, before } : null;
+  }
+
+  /** Send a changed message in a branch that has everything before it; false if there is none to be made. */
+  async branch(text: string, images: Picture[]): Promise<boolean> {
+    const from = this.editing.value;
+    if (!from || from.key !== this.key.value) return false;
+    const fork = await attempting(() => call("sessions.fork", { sessionKey: from.key, before: from.before }));
+    if (!fork) return false;
+    this.editing.value = null;
+    await this.open(fork.sessionKey);
+    go("chat", fork.sessionKey);
+    this.send(text, images);
+    return true;
   }
 
   stop(): void {
@@ -303,6 +337,7 @@ export class Thread {
   /** Show a session that replaced the open one, for example after `/new`. */
   async #sessionsLoaded(): Promise<void> {
     const row = sessions.value?.find((each) => each.key === this.key.value);
+    if (row && document.visibilityState === "visible" && route.value.view === "chat") markSeen(row.key);
     if (!row || this.#buffer || this.conversation.running.value) return;
     if (this.#sessionId && row.sessionId !== this.#sessionId) {
       const text = this.#lastCommand || FRESH;

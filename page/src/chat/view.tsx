@@ -79,8 +79,9 @@ function Log() {
   const actions = useMemo<ItemActions>(
     () => ({
       mayWrite,
-      edit: (text) => {
-        suggested.value = text;
+      edit: (item) => {
+        thread.edit(item);
+        suggested.value = item.text;
       },
       retry: (answer) => retry(answer),
     }),

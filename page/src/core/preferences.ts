@@ -23,6 +23,9 @@ export const theme = keep<Theme>("theme", "system");
 export const railIsOpen = keep("rail", true);
 export const panelWidth = keep("panelWidth", 400);
 export const pinned = keep<string[]>("pinned", []);
+/** When each thread was last looked at, and since when this browser remembers that. */
+export const seen = keep<Record<string, string>>("seen", {});
+export const seenSince = keep("seenSince", "");
 export const notifies = keep("notifies", false);
 /** Text that was typed but not sent, by session; it survives a reload of the tab. */
 export const drafts = keep<Record<string, string>>("drafts", {}, sessionStorage);

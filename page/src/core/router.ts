@@ -46,3 +46,10 @@ export function rename(view: string, subject: string): void {
   history.replaceState(null, "", location.pathname + location.search + address);
   route.value = readRoute();
 }
+
+/** The tab of a view and the way to change it. The address names it, so that it survives a reload and can be linked. */
+export function tabOf(view: string, tabs: readonly (readonly [string, ...unknown[]])[]): [string, (id: string) => void] {
+  const { subject } = route.value;
+  const known = tabs.some(([id]) => id === subject) ? subject : (tabs[0]?.[0] ?? "");
+  return [known, (id) => rename(view, id)];
+}

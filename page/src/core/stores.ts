@@ -3,6 +3,7 @@ import { computed, signal } from "@preact/signals";
 import type { AgentRow, Devices, Pending, SessionRow } from "../generated/wire";
 import { attempting, call, hello, listen, may, onGreeting, onSignOut } from "./gateway";
 import { notify } from "./notifications";
+import { seen, seenSince } from "./preferences";
 import { shorten } from "./text";
 
 const SETTLE = 150;
@@ -36,6 +37,7 @@ export function afterSessionsLoad(act: () => Promise<void>): void {
 
 export async function loadSessions(): Promise<void> {
   const found = await call("sessions.list", { limit: MAX_SESSIONS });
+  seenSince.value ||= new Date().toISOString();
   sessions.value = found.sessions;
   moreSessions.value = found.nextCursor;
   for (const act of afterSessions) await act();
@@ -85,6 +87,30 @@ onSignOut(() => {
   approvals.value = [];
   devices.value = { waiting: [], paired: [] };
 });
+
+const MAX_SEEN = 300;
+
+/** Whether a thread has something that was not looked at in this browser; background work never counts. */
+export function isUnread(row: Pick<SessionRow, "key" | "updatedAt" | "running">): boolean {
+  if (row.running || !row.updatedAt || QUIET.has(placeOf(row.key).kind)) return false;
+  const known = seen.value[row.key] ?? seenSince.value;
+  return known !== "" && new Date(row.updatedAt) > new Date(known);
+}
+
+/** Remember that a thread was looked at. */
+export function markSeen(key: string): void {
+  const when = sessions.value?.find((row) => row.key === key)?.updatedAt;
+  if (!when || seen.value[key] === when) return;
+  const entries = Object.entries({ ...seen.value, [key]: when }).sort(([, a], [, b]) => (a < b ? 1 : -1));
+  seen.value = Object.fromEntries(entries.slice(0, MAX_SEEN));
+}
+
+const QUIET = new Set(["cron", "heartbeat", "subagent"]);
+
+/** The sub-agents of a thread, the newest first. */
+export function childrenOf(key: string): SessionRow[] {
+  return (sessions.value ?? []).filter((row) => row.spawnedBy === key);
+}
 
 /** Prefix of the conversations that this page created; their first words become their labels. */
 export const OWN_PREFIX = "chat-";

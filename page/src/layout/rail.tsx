@@ -6,7 +6,7 @@ import { moveInList, showsHelp, showsPalette } from "../core/keyboard";
 import { allowNotifications } from "../core/notifications";
 import { notifies, railIsOpen, theme } from "../core/preferences";
 import { addressOf, go, route } from "../core/router";
-import { agentOf, agents, approvals, devices, placeOf, sessions, sessionName } from "../core/stores";
+import { agentOf, agents, approvals, childrenOf, devices, isUnread, placeOf, sessions, sessionName } from "../core/stores";
 import { isPinned, threadMenu } from "../core/thread_actions";
 import { briefTime, now } from "../core/time";
 import type { SessionRow } from "../generated/wire";
@@ -112,7 +112,11 @@ const BACKGROUND = new Set(["cron", "heartbeat", "subagent"]);
 function sections(rows: SessionRow[]): Section[] {
   const today = new Date(now.value).setHours(0, 0, 0, 0);
   const age = (row: SessionRow) => new Date(row.updatedAt).getTime();
-  const usual = rows.filter((row) => !BACKGROUND.has(placeOf(row.key).kind) || row.key === thread.key.value);
+  const known = new Set(rows.map(({ key }) => key));
+  const isBelow = (row: SessionRow) => row.spawnedBy !== null && known.has(row.spawnedBy);
+  const usual = rows.filter(
+    (row) => !isBelow(row) && (!BACKGROUND.has(placeOf(row.key).kind) || row.key === thread.key.value),
+  );
   const rest = usual.filter((row) => !isPinned(row.key));
   const found: Section[] = [
     { title: "Pinned", rows: usual.filter((row) => isPinned(row.key)) },
@@ -142,12 +146,7 @@ function ThreadList() {
           <h2 class="rail-title">{title}</h2>
           <ul>
             {found.map((row) => (
-              <li key={row.key} class="thread-item">
-                <ThreadLink row={row} />
-                <Menu label={`Actions of ${sessionName(row)}`} class="icon-button small" items={() => threadMenu(row)}>
-                  <Icon name="ellipsis" />
-                </Menu>
-              </li>
+              <ThreadItem key={row.key} row={row} />
             ))}
           </ul>
         </section>
@@ -155,6 +154,31 @@ function ThreadList() {
     </div>
   );
 }
+
+/** A thread, and below it the sub-agents that work for it now, or all of them while it is open. */
+function ThreadItem({ row }: { row: SessionRow }) {
+  const isOpen = row.key === thread.key.value;
+  const children = childrenOf(row.key).filter((child) => isOpen || child.running);
+  return (
+    <li class="thread-family">
+      <div class="thread-item">
+        <ThreadLink row={row} />
+        <Menu label={`Actions of ${sessionName(row)}`} class="icon-button small" items={() => threadMenu(row)}>
+          <Icon name="ellipsis" />
+        </Menu>
+      </div>
+      {children.length > 0 && (
+        <ul class="thread-children" aria-label={`Sub-agents of ${sessionName(row)}`}>
+          {children.slice(0, MAX_CHILDREN).map((child) => (
+            <ThreadItem key={child.key} row={child} />
+          ))}
+        </ul>
+      )}
+    </li>
+  );
+}
+
+const MAX_CHILDREN = 8;
 
 const GLYPHS: Record<string, IconName> = {
   main: "message-square",
@@ -173,7 +197,7 @@ export function ThreadLink({ row }: { row: Linked }) {
   const isCurrent = row.key === thread.key.value && route.value.view === "chat";
   const isRunning = row.key === thread.key.value ? thread.isRunning.value : row.running;
   const place = placeOf(row.key);
-  const agent = agents.value.length > 1 ? agentOf(place.agent) : undefined;
+  const agent = agents.value.length > 1 && place.kind !== "subagent" ? agentOf(place.agent) : undefined;
   const moment = isRunning ? "answering" : row.updatedAt ? briefTime(row.updatedAt) : "new";
   return (
     <button
@@ -195,6 +219,11 @@ export function ThreadLink({ row }: { row: Linked }) {
       <bdi class="session-name">{sessionName(row)}</bdi>
       <span class="session-facts faint">{moment}</span>
       {isRunning && <span class="running-dot" aria-hidden="true" />}
+      {isUnread(row) && !isCurrent && (
+        <span class="unread-dot" title="Not read yet">
+          <span class="unseen">not read yet</span>
+        </span>
+      )}
     </button>
   );
 }

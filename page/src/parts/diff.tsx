@@ -65,3 +65,22 @@ export function Diff({ before, after, label }: { before: string; after: string; 
     </pre>
   );
 }
+
+/** A difference that the gateway made, line by line; names of files are headings. */
+export function UnifiedDiff({ text, label }: { text: string; label: string }) {
+  const kindOf = (line: string) =>
+    /^(\+\+\+|---|@@)/.test(line) ? "gap" : line[0] === "+" ? "added" : line[0] === "-" ? "removed" : "same";
+  return (
+    <pre class="diff" tabindex={0} role="group" aria-label={label}>
+      {text
+        .split("\n")
+        .slice(0, MAX_LINES)
+        .map((line) => (
+          <span class={`diff-${kindOf(line)}`}>
+            {reveal(line)}
+            {"\n"}
+          </span>
+        ))}
+    </pre>
+  );
+}

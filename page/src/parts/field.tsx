@@ -109,9 +109,10 @@ interface ToggleProps {
   checked: boolean;
   onChange: (checked: boolean) => void;
   disabled?: boolean;
+  hideLabel?: boolean;
 }
 
-export function Toggle({ label, checked, onChange, disabled }: ToggleProps) {
+export function Toggle({ label, checked, onChange, disabled, hideLabel }: ToggleProps) {
   return (
     <label class="toggle">
       <input
@@ -122,7 +123,7 @@ export function Toggle({ label, checked, onChange, disabled }: ToggleProps) {
         onChange={(event) => onChange(event.currentTarget.checked)}
       />
       <span class="toggle-track" aria-hidden="true" />
-      <span>{label}</span>
+      <span class={hideLabel ? "unseen" : ""}>{label}</span>
     </label>
   );
 }

@@ -9,6 +9,8 @@ export interface Column<T> {
   /** What to sort by; without it the column is not sortable. */
   by?: (row: T) => string | number;
   isNumber?: boolean;
+  /** On a phone, the column takes a line of its own. */
+  isWide?: boolean;
 }
 
 interface TableProps<T> {
@@ -61,8 +63,8 @@ export function Table<T>({ label, columns, rows, keyOf }: TableProps<T>) {
         <tbody>
           {sorted.slice(0, most).map((row) => (
             <tr key={keyOf(row)}>
-              {columns.map(({ title, cell, isNumber }, place) => (
-                <td key={title} class={isNumber ? "number" : ""} data-label={place ? title : undefined}>
+              {columns.map(({ title, cell, isNumber, isWide }, place) => (
+                <td key={title} class={isNumber ? "number" : ""} data-label={place ? title : undefined} data-wide={isWide}>
                   {cell(row)}
                 </td>
               ))}

@@ -11,16 +11,26 @@ interface ViewProps {
   actions?: ComponentChildren;
   needs?: Scope;
   wide?: boolean;
+  /** A way back, above the title. */
+  before?: ComponentChildren;
+  /** A picture beside the title. */
+  mark?: ComponentChildren;
   children: ComponentChildren;
 }
 
-export function View({ title, about, actions, needs, wide, children }: ViewProps) {
+export function View({ title, about, actions, needs, wide, before, mark, children }: ViewProps) {
   return (
     <div class={`view ${wide ? "wide-view" : ""}`}>
+      {before}
       <header class="view-head">
-        <div>
-          <h1>{title}</h1>
-          {about && <p class="faint">{about}</p>}
+        <div class="view-title">
+          {mark}
+          <div>
+            <h1>
+              <bdi>{title}</bdi>
+            </h1>
+            {about && <p class="faint">{about}</p>}
+          </div>
         </div>
         {actions && <div class="view-actions">{actions}</div>}
       </header>

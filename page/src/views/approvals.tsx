@@ -4,7 +4,7 @@ import { ApprovalCard } from "../chat/approvals";
 import { call, may } from "../core/gateway";
 import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
-import { addressOf } from "../core/router";
+import { addressOf, tabOf } from "../core/router";
 import { agentOf, approvals, nameOfSession } from "../core/stores";
 import { reveal, shorten } from "../core/text";
 import type { AllowRule, ApprovalRecord } from "../generated/wire";
@@ -24,7 +24,7 @@ const TABS = [
 ] as const;
 
 export default function ApprovalsView() {
-  const [tab, setTab] = useState("pending");
+  const [tab, setTab] = tabOf("approvals", TABS);
   return (
     <View title="Approvals" about="What agents may do only after your decision." needs="approve">
       <Tabs label="Which approvals" tabs={TABS} current={tab} onChange={setTab} />

@@ -1,8 +1,9 @@
-// Jobs with their next and last runs, and what the heartbeat did.
+// Jobs with their next and last runs, what the heartbeat did, webhooks and hooks.
 import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
+import { tabOf } from "../core/router";
 import { agentOf } from "../core/stores";
 import { shorten } from "../core/text";
 import { exactTime } from "../core/time";
@@ -10,10 +11,11 @@ import { Badge, short, Tabs, Time, type Tone } from "../parts/bits";
 import { Button, IconButton } from "../parts/button";
 import { confirm, Dialog } from "../parts/dialog";
 import { Field, Select } from "../parts/field";
-import { EmptyState } from "../parts/states";
+import { EmptyState, NoRight } from "../parts/states";
 import { type Column, Table } from "../parts/table";
 import { Loaded, View } from "../parts/view";
 import { describeCron } from "./cron_words";
+import { HookFolders, Webhooks } from "./hooks";
 
 interface Job {
   id: string;
@@ -37,16 +39,18 @@ export function describeSchedule({ kind, expr = "", tz, everyMs = 0, at = "" }: 
 const TABS = [
   ["jobs", "Jobs"],
   ["heartbeat", "Heartbeat"],
+  ["webhooks", "Webhooks"],
+  ["hooks", "Hooks"],
 ] as const;
 
 export default function AutomationsView() {
-  const [tab, setTab] = useState("jobs");
+  const [tab, setTab] = tabOf("automations", TABS);
   const [isAdding, setAdding] = useState(false);
   const jobs = useMethod("cron.list", {}, ["sessions.changed"]);
   return (
     <View
       title="Automations"
-      about="What agents do on their own: jobs at fixed times, and heartbeats."
+      about="What agents do on their own: at fixed times, at heartbeats, and when something happens."
       actions={
         may("admin") && (
           <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
@@ -60,12 +64,33 @@ export default function AutomationsView() {
         <Loaded from={jobs}>{({ jobs: all }) => <Jobs jobs={all as Job[]} reload={jobs.reload} />}</Loaded>
       )}
       {tab === "heartbeat" && <Heartbeats />}
+      {tab === "webhooks" && (may("admin") ? <Webhooks /> : <NoRight scope="admin" />)}
+      {tab === "hooks" && (may("admin") ? <HookFolders /> : <NoRight scope="admin" />)}
       {isAdding && <AddJob onClose={() => setAdding(false)} reload={jobs.reload} />}
     </View>
   );
 }
 
-function Jobs({ jobs, reload }: { jobs: Job[]; reload: () => Promise<void> }) {
+/** The jobs of one agent, as its own view shows them. */
+export function AgentJobs({ agent }: { agent: string }) {
+  const [isAdding, setAdding] = useState(false);
+  const jobs = useMethod("cron.list", { agent }, ["sessions.changed"]);
+  return (
+    <>
+      {may("admin") && (
+        <div>
+          <Button icon="plus" onClick={() => setAdding(true)}>
+            New job
+          </Button>
+        </div>
+      )}
+      <Loaded from={jobs}>{({ jobs: all }) => <Jobs isOfOne jobs={all as Job[]} reload={jobs.reload} />}</Loaded>
+      {isAdding && <AddJob agent={agent} onClose={() => setAdding(false)} reload={jobs.reload} />}
+    </>
+  );
+}
+
+function Jobs({ jobs, reload, isOfOne }: { jobs: Job[]; reload: () => Promise<void>; isOfOne?: boolean }) {
   if (!jobs.length) {
     return (
       <EmptyState icon="calendar-clock" title="No jobs yet">
@@ -87,8 +112,10 @@ function Jobs({ jobs, reload }: { jobs: Job[]; reload: () => Promise<void> }) {
       ),
       by: ({ name }) => name,
     },
-    { title: "When", cell: ({ schedule }) => describeSchedule(schedule) },
-    { title: "Agent", cell: ({ agentId }) => agentOf(agentId)?.name ?? agentId, by: ({ agentId }) => agentId },
+    { title: "When", cell: ({ schedule }) => describeSchedule(schedule), isWide: true },
+    ...(isOfOne
+      ? []
+      : [{ title: "Agent", cell: ({ agentId }: Job) => agentOf(agentId)?.name ?? agentId, by: ({ agentId }: Job) => agentId }]),
     { title: "Next", cell: ({ nextAt }) => <Time when={nextAt} />, by: ({ nextAt }) => nextAt ?? "~" },
     {
       title: "Actions",
@@ -226,7 +253,13 @@ const KINDS = [
 ] as const;
 const EXAMPLES: Record<string, string> = { cron: "30 7 * * 1-5", every: "2h", at: "2026-12-01T09:00" };
 
-function AddJob({ onClose, reload }: { onClose: () => void; reload: () => Promise<void> }) {
+interface AddJobProps {
+  agent?: string;
+  onClose: () => void;
+  reload: () => Promise<void>;
+}
+
+function AddJob({ agent, onClose, reload }: AddJobProps) {
   const [name, setName] = useState("");
   const [message, setMessage] = useState("");
   const [kind, setKind] = useState("cron");
@@ -235,7 +268,7 @@ function AddJob({ onClose, reload }: { onClose: () => void; reload: () => Promis
   const submit = async (event: Event) => {
     event.preventDefault();
     try {
-      await call("cron.add", { fields: { name, message, [kind]: when } });
+      await call("cron.add", { agent: agent ?? null, fields: { name, message, [kind]: when } });
       await reload();
       onClose();
     } catch (error) {

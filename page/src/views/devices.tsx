@@ -1,11 +1,13 @@
 // Pairing requests and paired devices. A device chooses its own name and platform, so they are not trusted; the code
 // shows which screen a request belongs to.
 import { useState } from "preact/hooks";
-import { attempting, call, may, scopes } from "../core/gateway";
+import { attempting, call, knows, may, scopes } from "../core/gateway";
+import { openPanel } from "../core/panel";
+import { addressOf } from "../core/router";
 import { devices, loadDevices, ownToken } from "../core/stores";
 import { shorten } from "../core/text";
 import { clockTime } from "../core/time";
-import type { PairedDevice, Scope, WaitingDevice } from "../generated/wire";
+import type { Invitation, PairedDevice, Scope, WaitingDevice } from "../generated/wire";
 import { Badge, Time } from "../parts/bits";
 import { Button, IconButton } from "../parts/button";
 import { confirm } from "../parts/dialog";
@@ -20,6 +22,11 @@ const RIGHTS: readonly (readonly [string, readonly Scope[]])[] = [
   ["May do everything", ["admin"]],
 ];
 
+/** The rights that this device has itself, and so can give. */
+function offeredRights() {
+  return RIGHTS.filter(([, wanted]) => wanted.every((scope) => scopes.value.includes(scope)));
+}
+
 export default function DevicesView() {
   const { waiting, paired } = devices.value;
   return (
@@ -27,7 +34,16 @@ export default function DevicesView() {
       title="Devices"
       about="Browsers and other clients that may use this gateway."
       needs="pair"
-      actions={<IconButton icon="refresh-cw" label="Read again" onClick={() => void attempting(loadDevices)} />}
+      actions={
+        <>
+          <IconButton icon="refresh-cw" label="Read again" onClick={() => void attempting(loadDevices)} />
+          {knows("devices.invite") && (
+            <Button kind="primary" icon="plus" onClick={() => openPanel("Add a device", () => <Invite />)}>
+              Add a device
+            </Button>
+          )}
+        </>
+      }
     >
       {waiting.length > 0 && (
         <ul class="card-list" aria-label="Devices that request access">
@@ -44,16 +60,77 @@ export default function DevicesView() {
         </ul>
       ) : (
         <EmptyState icon="monitor-smartphone" title="No paired devices">
-          Open the page on another device and choose “Request access”, or print a code with{" "}
-          <code>retinue gateway pair</code>.
+          “Add a device” makes a code for a phone or another browser. A device can also open this page and choose “Request
+          access”.
         </EmptyState>
       )}
     </View>
   );
 }
 
+/** A code for one device, with a QR code if other devices can reach the gateway. */
+function Invite() {
+  const offered = offeredRights();
+  const [choice, setChoice] = useState("0");
+  const [made, setMade] = useState<Invitation | null>(null);
+  const make = async () => setMade(await call("devices.invite", { scopes: [...offered[Number(choice)]![1]] }));
+  if (!made) {
+    return (
+      <div class="stack">
+        <p>The code pairs one device, once, within ten minutes. The device keeps these rights until you revoke it.</p>
+        <Select
+          label="What the device may do"
+          value={choice}
+          options={offered.map(([text], place) => [String(place), text] as const)}
+          onChange={setChoice}
+        />
+        <div>
+          <Button kind="primary" icon="key-round" onClick={make}>
+            Make a code
+          </Button>
+        </div>
+      </div>
+    );
+  }
+  return (
+    <div class="stack invite">
+      {made.qr.length > 0 ? (
+        <>
+          <p>Scan it with the camera of the phone:</p>
+          <QrCode rows={made.qr} />
+        </>
+      ) : (
+        <p class="note">
+          <Icon name="info" />
+          <span>
+            Only this machine can open the address below. For a phone, set{" "}
+            <a href={addressOf("config", "gateway.bind")}>gateway.bind</a> to <code>lan</code> and restart the gateway.
+          </span>
+        </p>
+      )}
+      <p>Or open the address on the device and enter the code:</p>
+      <p class="device-code">{made.code}</p>
+      <p>
+        <code>{made.address}</code>
+      </p>
+      <p class="faint">It can be used once, until {clockTime(made.expiresAt)}.</p>
+    </div>
+  );
+}
+
+/** Dark modules on a light ground in both themes, as cameras expect it. */
+function QrCode({ rows }: { rows: readonly string[] }) {
+  const size = rows.length;
+  const path = rows.flatMap((row, y) => [...row].map((cell, x) => (cell === "1" ? `M${x} ${y}h1v1h-1z` : "")));
+  return (
+    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label="QR code of the address with the code">
+      <path d={path.join("")} />
+    </svg>
+  );
+}
+
 function WaitingCard({ device }: { device: WaitingDevice }) {
-  const offered = RIGHTS.filter(([, wanted]) => wanted.every((scope) => scopes.value.includes(scope)));
+  const offered = offeredRights();
   const [choice, setChoice] = useState("0");
   const facts = [device.platform, device.address, `until ${clockTime(device.expiresAt)}`].filter(Boolean).join(" · ");
   const id = `code-${device.id}`;

@@ -1,23 +1,38 @@
 // The files of an agent's workspace: read, change, compare, and store only what nobody changed meanwhile.
 import { useEffect, useState } from "preact/hooks";
-import { attempting, call } from "../core/gateway";
+import { attempting, call, may } from "../core/gateway";
+import { moveInList } from "../core/keyboard";
 import { useMethod } from "../core/resource";
 import { shorten } from "../core/text";
 import type { FileText, WorkspaceFile } from "../generated/wire";
 import { MarkdownView } from "../chat/messages";
 import { AgentChoice } from "../parts/agent_choice";
-import { Badge, short, Tabs, Time } from "../parts/bits";
-import { Button } from "../parts/button";
+import { Badge, Tabs, Time } from "../parts/bits";
+import { Button, IconButton } from "../parts/button";
 import { askText, confirm } from "../parts/dialog";
 import { Diff } from "../parts/diff";
 import { SearchField } from "../parts/field";
+import { Icon } from "../parts/icon";
 import { EmptyState, ErrorCard, Skeleton } from "../parts/states";
 import { Loaded, View } from "../parts/view";
-import { moveInList } from "../core/keyboard";
-import { may } from "../core/gateway";
 
 export default function FilesView() {
   const [agent, setAgent] = useState<string | null>(null);
+  return (
+    <View
+      title="Files"
+      about="The folder of the agent: who it is, what it knows, how it works."
+      needs="admin"
+      wide
+      actions={<AgentChoice value={agent} onChange={setAgent} />}
+    >
+      <AgentFiles key={agent} agent={agent} />
+    </View>
+  );
+}
+
+/** The files of an agent beside an editor; on a phone either the list or the file. */
+export function AgentFiles({ agent }: { agent: string | null }) {
   const [wanted, setWanted] = useState("");
   const [open, setOpen] = useState<{ path: string; isNew: boolean } | null>(null);
   const files = useMethod("workspace.list", may("admin") ? { agent } : null);
@@ -26,48 +41,41 @@ export default function FilesView() {
     if (path?.trim()) setOpen({ path: path.trim(), isNew: true });
   };
   return (
-    <View
-      title="Files"
-      about="The folder of the agent: who it is, what it knows, how it works."
-      needs="admin"
-      wide
-      actions={
-        <>
-          <AgentChoice
-            value={agent}
-            onChange={(id) => {
-              setAgent(id);
-              setOpen(null);
-            }}
-          />
-          <Button icon="plus" onClick={create}>
-            New file
-          </Button>
-        </>
-      }
-    >
-      <Loaded from={files}>
-        {({ files: all, folder, complete }) => (
-          <div class="files">
-            <div class="stack">
+    <Loaded from={files}>
+      {({ files: all, folder, complete }) => (
+        <div class={`files ${open ? "with-file" : ""}`}>
+          <div class="stack file-side">
+            <div class="row">
               <SearchField label="Filter files" value={wanted} onInput={setWanted} />
-              <FileList files={all} wanted={wanted} open={open?.path ?? ""} choose={(path) => setOpen({ path, isNew: false })} />
-              <p class="faint">
-                <code>{folder}</code> {!complete && "Only the first files are shown."}
-              </p>
+              <IconButton icon="plus" label="New file" onClick={() => void create()} />
             </div>
-            {open ? (
-              <Editor key={`${agent} ${open.path}`} agent={agent} path={open.path} isNew={open.isNew} stored={files.reload} />
-            ) : (
-              <EmptyState icon="file-text" title="Choose a file">
-                <code>AGENTS.md</code> says how the agent works, <code>SOUL.md</code> who it is, <code>USER.md</code> who you
-                are.
-              </EmptyState>
-            )}
+            <FileList files={all} wanted={wanted} open={open?.path ?? ""} choose={(path) => setOpen({ path, isNew: false })} />
+            <p class="faint">
+              <code>{folder}</code> {!complete && "Only the first files are shown."}
+            </p>
           </div>
-        )}
-      </Loaded>
-    </View>
+          {open ? (
+            <div class="stack">
+              <button type="button" class="back-link phone-only" onClick={() => setOpen(null)}>
+                <Icon name="arrow-left" /> All files
+              </button>
+              <Editor
+                key={open.path}
+                agent={agent}
+                path={open.path}
+                isNew={open.isNew}
+                facts={all.find(({ path }) => path === open.path)}
+                stored={files.reload}
+              />
+            </div>
+          ) : (
+            <EmptyState icon="file-text" title="Choose a file">
+              <code>AGENTS.md</code> says how the agent works, <code>SOUL.md</code> who it is, <code>USER.md</code> who you are.
+            </EmptyState>
+          )}
+        </div>
+      )}
+    </Loaded>
   );
 }
 
@@ -80,28 +88,63 @@ interface FileListProps {
 
 function FileList({ files, wanted, open, choose }: FileListProps) {
   const found = files.filter(({ path }) => path.toLowerCase().includes(wanted.trim().toLowerCase()));
-  const ordered = [...found].sort((a, b) => Number(b.inPrompt) - Number(a.inPrompt));
+  const groups = [
+    ["In every prompt", found.filter(({ inPrompt }) => inPrompt)],
+    ["Other files", found.filter(({ inPrompt }) => !inPrompt)],
+  ] as const;
   return (
-    <ul class="file-list" onKeyDown={moveInList}>
-      {ordered.slice(0, 300).map((file) => (
-        <li key={file.path}>
-          <button
-            type="button"
-            data-entry
-            aria-current={file.path === open ? "true" : undefined}
-            onClick={() => choose(file.path)}
-          >
-            <bdi>{file.path}</bdi>
-            <span class="row">
-              {file.inPrompt && <Badge tone="accent">in prompt</Badge>}
-              <span class="faint">
-                {short(file.size)} B, <Time when={file.modifiedAt} />
-              </span>
-            </span>
-          </button>
-        </li>
-      ))}
-    </ul>
+    <div class="file-list" onKeyDown={moveInList}>
+      {groups.map(
+        ([title, own]) =>
+          own.length > 0 && (
+            <section key={title} aria-label={title}>
+              <h2 class="rail-title">{title}</h2>
+              <ul>
+                {own.slice(0, 300).map((file) => (
+                  <li key={file.path}>
+                    <button
+                      type="button"
+                      data-entry
+                      aria-current={file.path === open ? "true" : undefined}
+                      onClick={() => choose(file.path)}
+                    >
+                      <Icon name="file-text" size={14} />
+                      <bdi>{file.path}</bdi>
+                      <OriginMark file={file} isBrief />
+                      <span class="faint">
+                        <Time when={file.modifiedAt} />
+                      </span>
+                    </button>
+                  </li>
+                ))}
+              </ul>
+            </section>
+          ),
+      )}
+      {!found.length && <p class="faint">No file has these letters.</p>}
+    </div>
+  );
+}
+
+/** Whose text a file is, if that is not the owner or the agent, and whether it is private. */
+function OriginMark({ file, isBrief }: { file: WorkspaceFile; isBrief?: boolean }) {
+  const isForeign = file.origin !== "owner" && file.origin !== "agent";
+  const who = file.origin === "untrusted" ? "from outside" : `from ${file.origin}`;
+  return (
+    <>
+      {isForeign && (
+        <span class="origin-mark" title={`${file.lines ? "Some lines are" : "This text is"} ${who}${file.via ? ` (${file.via})` : ""}`}>
+          <Icon name="globe" size={14} />
+          {isBrief ? <span class="unseen">{who}</span> : shorten(who, 40)}
+        </span>
+      )}
+      {file.private && (
+        <span class="private-mark" title="Private: it does not leave this machine without your decision">
+          <Icon name="lock" size={14} />
+          {isBrief ? <span class="unseen">private</span> : "private"}
+        </span>
+      )}
+    </>
   );
 }
 
@@ -109,6 +152,7 @@ interface EditorProps {
   agent: string | null;
   path: string;
   isNew: boolean;
+  facts: WorkspaceFile | undefined;
   stored: () => Promise<void>;
 }
 
@@ -118,7 +162,7 @@ const MODES = [
   ["changes", "Changes"],
 ] as const;
 
-function Editor({ agent, path, isNew, stored }: EditorProps) {
+function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
   const [file, setFile] = useState<FileText | null>(isNew ? { path, text: "", hash: "" } : null);
   const [text, setText] = useState("");
   const [mode, setMode] = useState("edit");
@@ -151,16 +195,28 @@ function Editor({ agent, path, isNew, stored }: EditorProps) {
   const readAgain = async () => {
     if (!isChanged || (await confirm("Read the file again?", "Your changes are lost.", "Read it"))) await read();
   };
+  const isForeign = facts && facts.origin !== "owner" && facts.origin !== "agent";
+  const accept = async () => {
+    const what = "What it says then counts as your own words, also in instructions to the agent.";
+    if (await confirm(`Accept “${path}” as yours?`, what, "Accept it", false)) {
+      await call("workspace.vouch", { agent, path });
+      await stored();
+    }
+  };
   return (
     <section class="editor stack" aria-label={path}>
       <header class="row between wrap">
-        <h2>
-          <bdi>{shorten(path, 100)}</bdi> {isChanged && <Badge tone="warn">not stored</Badge>}
+        <h2 class="row wrap">
+          <bdi>{shorten(path, 100)}</bdi> {facts?.inPrompt && <Badge tone="accent">in every prompt</Badge>}{" "}
+          {facts && <OriginMark file={facts} />} {isChanged && <Badge tone="warn">not stored</Badge>}
         </h2>
         <span class="row">
-          <Button icon="refresh-cw" onClick={readAgain} disabled={isNew && !file.hash}>
-            Read again
-          </Button>
+          {isForeign && (
+            <Button icon="shield-check" onClick={accept} title="Accept the present content as your own">
+              Accept as mine
+            </Button>
+          )}
+          <IconButton icon="refresh-cw" label="Read again" onClick={() => void readAgain()} disabled={isNew && !file.hash} />
           <Button kind="primary" icon="save" onClick={save} disabled={!isChanged}>
             Save
           </Button>

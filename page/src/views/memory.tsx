@@ -95,8 +95,34 @@ function Hit({ hit, query, agent }: { hit: MemoryHit; query: string; agent: stri
         </p>
         <p class="snippet">{marked(excerpt(hit.snippet, query, 300), query)}</p>
       </div>
-      <Meter label="Score" value={hit.score} max={1} isLimit={false} />
+      <Reasons hit={hit} />
     </li>
+  );
+}
+
+/** Why a hit was found: a bar for each part of its score. */
+function Reasons({ hit }: { hit: MemoryHit }) {
+  const { parts } = hit;
+  const bars = parts
+    ? ([
+        ["words", parts.words],
+        ["meaning", parts.meaning],
+        ["recency", parts.recency],
+      ] as const)
+    : [];
+  return (
+    <div class="reasons">
+      <Meter label="Score" value={hit.score} max={1} isLimit={false} />
+      {bars.map(([name, value]) => (
+        <span key={name} class="reason" title={`${name}: ${Math.round(value * 100)} %`}>
+          <span>{name}</span>
+          <span class="reason-bar" aria-hidden="true">
+            <span style={{ width: `${Math.min(1, value) * 100}%` }} />
+          </span>
+          <span class="unseen">{Math.round(value * 100)} %</span>
+        </span>
+      ))}
+    </div>
   );
 }
 

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
+import { tabOf } from "../core/router";
 import { openPanel } from "../core/panel";
 import { reveal, shorten, withCode } from "../core/text";
 import { defaultAgent } from "../core/stores";
@@ -20,7 +21,7 @@ const TABS = [
 ] as const;
 
 export default function SecurityView() {
-  const [tab, setTab] = useState("findings");
+  const [tab, setTab] = tabOf("security", TABS);
   return (
     <View title="Security" about="Risky settings, effective rights, and a log that shows when it was changed." needs="admin">
       <Tabs label="Part" tabs={TABS} current={tab} onChange={setTab} />

@@ -5,11 +5,11 @@ import { knows } from "../core/gateway";
 import { moveInList } from "../core/keyboard";
 import { useMethod } from "../core/resource";
 import { go } from "../core/router";
-import { agentOf, agents, nameOfSession, placeOf, sessions, sessionName } from "../core/stores";
+import { agentOf, agents, isUnread, nameOfSession, placeOf, sessions, sessionName } from "../core/stores";
 import { plural } from "../core/text";
 import { isPinned, threadMenu } from "../core/thread_actions";
 import type { SessionRow } from "../generated/wire";
-import { Badge, short, Time } from "../parts/bits";
+import { Avatar, Badge, short, Time } from "../parts/bits";
 import { SearchField, Select } from "../parts/field";
 import { Icon } from "../parts/icon";
 import { marked } from "../parts/marked";
@@ -18,6 +18,7 @@ import { EmptyState, Skeleton } from "../parts/states";
 import { Loaded, View } from "../parts/view";
 
 const PAUSE_MS = 300;
+const MAX_DEPTH = 6;
 const FIRST = 100;
 const GROUPS = [
   ["kind", "By kind"],
@@ -106,10 +107,19 @@ function groupOf(row: SessionRow, grouping: string): string {
   return grouping === "kind" ? (KIND_NAMES[place.kind] ?? "Others") : "";
 }
 
+/** The thread for which a sub-agent works in the end. */
+function rootOf(row: SessionRow, rows: SessionRow[]): SessionRow {
+  let found = row;
+  for (let step = 0; step < MAX_DEPTH && found.spawnedBy; step += 1) {
+    found = rows.find(({ key }) => key === found.spawnedBy) ?? found;
+  }
+  return found;
+}
+
 function Groups({ rows, grouping }: { rows: SessionRow[]; grouping: string }) {
   const groups = new Map<string, SessionRow[]>();
   for (const row of rows) {
-    const group = isPinned(row.key) ? "Pinned" : groupOf(row, grouping);
+    const group = isPinned(row.key) ? "Pinned" : groupOf(rootOf(row, rows), grouping);
     groups.set(group, [...(groups.get(group) ?? []), row]);
   }
   const ordered = [...groups].sort(([a], [b]) => Number(b === "Pinned") - Number(a === "Pinned"));
@@ -133,7 +143,9 @@ function Groups({ rows, grouping }: { rows: SessionRow[]; grouping: string }) {
 function Rows({ rows }: { rows: SessionRow[] }) {
   const [most, setMost] = useState(FIRST);
   const families = new Map<string, SessionRow[]>();
+  const known = new Set(rows.map(({ key }) => key));
   for (const row of rows) {
+    if (row.spawnedBy && known.has(row.spawnedBy)) continue; // it is below its parent
     const place = placeOf(row.key);
     const family = place.kind === "cron" ? `cron ${row.agent} ${place.detail}` : row.key;
     families.set(family, [...(families.get(family) ?? []), row]);
@@ -144,9 +156,7 @@ function Rows({ rows }: { rows: SessionRow[] }) {
       <ul class="rows" onKeyDown={moveInList}>
         {shown.map(([family, own]) =>
           own.length === 1 ? (
-            <li key={family}>
-              <Row row={own[0]!} />
-            </li>
+            <Tree key={family} row={own[0]!} rows={rows} />
           ) : (
             <Family key={family} rows={own} />
           ),
@@ -157,6 +167,21 @@ function Rows({ rows }: { rows: SessionRow[] }) {
           Show more of {plural(families.size, "thread")}
         </button>
       )}
+    </>
+  );
+}
+
+/** A thread, and below it the sub-agents that worked for it, at any depth. */
+function Tree({ row, rows, depth = 0 }: { row: SessionRow; rows: SessionRow[]; depth?: number }): ComponentChildren {
+  const children = depth < MAX_DEPTH ? rows.filter(({ spawnedBy }) => spawnedBy === row.key) : [];
+  return (
+    <>
+      <li class={depth ? "sub-row" : ""} style={depth ? { "--depth": String(depth) } : undefined}>
+        <Row row={row} />
+      </li>
+      {children.map((child) => (
+        <Tree key={child.key} row={child} rows={rows} depth={depth + 1} />
+      ))}
     </>
   );
 }
@@ -188,15 +213,24 @@ function Family({ rows }: { rows: SessionRow[] }) {
 }
 
 function Row({ row }: { row: SessionRow }): ComponentChildren {
+  const agent = agentOf(row.agent);
   return (
     <>
+      <span class="row-icon">
+        {row.spawnedBy ? <Icon name="git-fork" size={18} /> : <Avatar name={agent?.name ?? row.agent} emoji={agent?.emoji} size={30} />}
+      </span>
       <div class="row-text">
         <button type="button" class="link" data-entry onClick={() => go("chat", row.key)}>
           <bdi>{sessionName(row)}</bdi>
         </button>{" "}
-        {row.running && <Badge tone="accent">answering</Badge>} {isPinned(row.key) && <Badge>pinned</Badge>}
+        {isUnread(row) && (
+          <span class="unread-dot" title="Not read yet">
+            <span class="unseen">not read yet</span>
+          </span>
+        )}{" "}
+        {row.running && <Badge tone="accent">answering</Badge>} {row.forkedFrom && <Badge>branch</Badge>}
         <p class="faint">
-          {agentOf(row.agent)?.name ?? row.agent} · {plural(row.messages, "message")}
+          {agent?.name ?? row.agent} · {plural(row.messages, "message")}
           <span class="wide-only">
             {" "}
             · {short(row.contextTokens)} tokens

@@ -1,10 +1,11 @@
 // Tokens and costs by day, model, agent, source and session.
 import { useState } from "preact/hooks";
 import { useMethod } from "../core/resource";
-import { nameOfSession } from "../core/stores";
+import { addressOf } from "../core/router";
+import { agentOf, nameOfSession } from "../core/stores";
 import type { UsageSums } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
-import { dollars, short, Tabs } from "../parts/bits";
+import { dollars, Meter, short, Tabs } from "../parts/bits";
 import { Select } from "../parts/field";
 import { StackedBars } from "../parts/plot";
 import { EmptyState } from "../parts/states";
@@ -50,6 +51,7 @@ export default function UsageView() {
       }
     >
       <Loaded from={daily}>{(data) => <Totals sums={data} days={Number(days)} />}</Loaded>
+      <Budgets agent={agent} />
       <Tabs label="Grouping" tabs={BY} current={by} onChange={(id) => setBy(id as By)} />
       <Loaded from={groups}>{(data) => <Groups sums={data} by={by} />}</Loaded>
     </View>
@@ -86,6 +88,54 @@ function Totals({ sums: { total, groups }, days }: { sums: UsageSums; days: numb
       </div>
     </>
   );
+}
+
+/** The budgets that have a limit, each with what is used of it. */
+export function Budgets({ agent }: { agent: string | null }) {
+  const found = useMethod("usage.budgets", { agent }, ["sessions.changed", "config.changed"]).data;
+  const rows = found?.budgets ?? [];
+  if (!rows.length) return null;
+  return (
+    <section class="card stack" aria-label="Budgets">
+      <h2>Budgets</h2>
+      <ul class="budgets">
+        {rows.map((budget) => {
+          const limits = [
+            budget.usdLimit !== null && `${dollars(budget.usd)} of ${dollars(budget.usdLimit)}`,
+            budget.tokenLimit !== null && `${short(budget.tokens)} of ${short(budget.tokenLimit)} tokens`,
+          ];
+          const text = limits.filter(Boolean).join(" · ");
+          const shares = [budget.usd / (budget.usdLimit ?? Infinity), budget.tokens / (budget.tokenLimit ?? Infinity)];
+          return (
+            <li key={`${budget.agent} ${budget.name}`}>
+              <p class="row between">
+                <span>
+                  {nameOfBudget(budget.name)}
+                  {agent === null && <span class="faint"> · {agentOf(budget.agent)?.name ?? budget.agent}</span>}
+                </span>
+                <span class="number faint">{text}</span>
+              </p>
+              <Meter label={nameOfBudget(budget.name)} value={Math.max(...shares)} max={1} text={text} />
+            </li>
+          );
+        })}
+      </ul>
+      <p class="faint">
+        When one is used up, turns wait until midnight. Change them in{" "}
+        <a href={addressOf("config", "agents.defaults.budget")}>agents.defaults.budget</a>.
+      </p>
+    </section>
+  );
+}
+
+const BUDGETS: Record<string, string> = {
+  perDay: "Today",
+  background: "Background work today",
+  perSession: "The dearest thread of today",
+};
+
+function nameOfBudget(name: string): string {
+  return BUDGETS[name] ?? `Today, ${name.replace(/^perSource\./, "")}`;
 }
 
 function Figure({ name, value }: { name: string; value: string }) {

@@ -112,6 +112,8 @@ class TurnFinished(Struct, frozen=True):
     handed: tuple[ToolCall, ...] = ()
     retry_after: float | None = None
     """After how many seconds the provider accepts another request, if it said so."""
+    media: tuple[str, ...] = ()
+    """The paths and addresses of files that the answer sends."""
 
 
 TurnEvent = (

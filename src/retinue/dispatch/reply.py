@@ -181,7 +181,7 @@ class VisibleEvents:
                 self.calls.append(CallSummary(call.name, call.arguments, result.is_error))
             case TurnFinished():
                 await self._close_message()
-                event = replace(event, text=self.reply.text)
+                event = replace(event, text=self.reply.text, media=self.reply.media)
         await self._show(event)
 
     async def _speak(self, text: str) -> None:

@@ -131,6 +131,8 @@ class SocketEndpoint:
             admission = await self._wait_for_approval(connect.client, source.address, socket)
         else:
             admission = auth.admit(credentials, source, connect.client.name)
+            if credentials.pairing_code is not None:
+                self._gateway.publish_devices()
         self._gateway.refuse_agent_command(admission.principal, socket.scope)
         if connect.scopes is not UNSET:
             limited = admission.principal.limited_to(connect.scopes, connect.client.name)

@@ -22,7 +22,7 @@ from retinue.wire.protocol import ErrorCode
 
 CHECK_SECONDS = 20.0
 MAX_PRINTED_CHARS = 4_000
-DISABLED = "The account is disabled or its settings are incomplete."
+DISABLED = "Off: its messages are neither received nor sent."
 
 registry = MethodRegistry()
 
@@ -198,18 +198,18 @@ async def list_channels(call: Call, params: Nothing) -> wire.ChannelList:
 
     home, rows = call.runtime.home, []
     known = {(each.channel, each.account): each for each in describe_accounts(home, call.runtime.services.database)}
-    for name in list_accounts(home):
-        account, facts = find_account(home, *name), known[name]
+    for name in list_accounts(home, disabled=True):
+        account, facts = find_account(home, *name), known.get(name)
         rows.append(
             wire.ChannelRow(
                 channel=name[0],
                 account=name[1],
                 enabled=account is not None,
                 listening=call.gateway.background.listeners.is_listening(name),
-                reason=(facts.error or "") if account is not None else DISABLED,
-                state=facts.state if account is not None else "",
-                waiting=facts.waiting,
-                heard_at=facts.heard_at,
+                reason=DISABLED if facts is None else facts.error or "",
+                state="" if facts is None else facts.state,
+                waiting=0 if facts is None else facts.waiting,
+                heard_at=None if facts is None else facts.heard_at,
             )
         )
     contacts = [

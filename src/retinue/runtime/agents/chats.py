@@ -85,16 +85,16 @@ class AccountSettings(Struct, frozen=True):
         return self.extension is not None and (self.extension.name != HTTP or self.common.webhook_url is not None)
 
 
-def list_accounts(home: Home) -> list[tuple[str, str]]:
-    """Return the channels and accounts that are enabled, the default account of each channel first."""
+def list_accounts(home: Home, *, disabled: bool = False) -> list[tuple[str, str]]:
+    """Return the channels and accounts that are enabled, or all, the default account of each channel first."""
     return [
         (name, account)
         for name, channel in home.config.channels.items()
-        if channel.enabled
+        if channel.enabled or disabled
         for account, settings in sorted(
             _accounts_of(name, channel).items(), key=lambda item: item[0] != channel.default_account
         )
-        if settings.enabled
+        if settings.enabled or disabled
     ]
 
 
