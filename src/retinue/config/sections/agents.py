@@ -188,7 +188,9 @@ class AgentDefaults(WorkspaceSettings):
     """Sandbox for commands."""
     human_delay: HumanDelay = key(HumanDelay)
     """Delay between the parts of an answer."""
-    block_streaming_default: Literal["off", "on"] = key("off", pending="`streaming` of a channel says how answers appear")
+    block_streaming_default: Literal["off", "on"] = key(
+        "off", pending="`streaming` of a channel says how answers appear"
+    )
     """Whether answers are sent to channels in blocks while they are generated."""
     typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None)
     """When channels show a typing indicator. Default: `session.typingMode`."""
