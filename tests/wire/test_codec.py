@@ -123,6 +123,7 @@ FRAMES: tuple[tuple[events.TurnEvent, dict[str, Any]], ...] = (
             "usage": USAGE_FRAME,
             "model": "m",
             "handed": [],
+            "media": [],
         },
     ),
 )
