@@ -107,10 +107,10 @@ def texts(transcript: StoredTranscript) -> list[str]:
 
 
 def test_a_key_leads_to_its_conversation(store: StoredSessions) -> None:
-    assert not store.exists
+    existed = store.exists
     store.open(MAIN).append(user("Hello"))
     store.open(IDEAS).append(user("An idea"))
-    assert store.exists
+    assert (existed, store.exists) == (False, True)
     assert texts(store.open(MAIN)) == ["Hello"]
     assert texts(store.open(IDEAS)) == ["An idea"]
     header = store.open(IDEAS).header

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.errors import ConfigError
+from retinue.core.fence import Lease
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.bundles import fill_data
 from retinue.plugins.discovery import PluginPlaces
@@ -37,12 +38,16 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.process_locks import has_ancestor_with_variable
+from retinue.storage.postgres import open_team
+from retinue.storage.process_locks import SessionLease, has_ancestor_with_variable
 from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.mcp.settings import McpServerSettings
 from retinue.workspace.settings import workspace_dir
 from retinue.workspace.state import TrustedFolder, read_trusted
+
+if TYPE_CHECKING:
+    from retinue.storage.postgres.team_storage import TeamStorage
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,19 @@ class Home(Struct, frozen=True, dict=True):
             return self.paths.path / DATABASE_NAME
         path = self.locate(named)
         return path.with_suffix(".sqlite") if path.suffix == ".json" else path
+
+    @cached_property
+    def team_storage(self) -> TeamStorage | None:
+        """Return the database of `storage.url`, which has the sessions; None if files of the home have them."""
+        url = self.config.storage.url
+        if url is None:
+            return None
+        return open_team(Secrets(self.environment, self.redactor).resolve(url), self.config.teams.team)
+
+    def lease(self, session: SessionKey) -> Lease:
+        """Return the lease of a session, which is not held yet."""
+        team = self.team_storage
+        return SessionLease(self.paths, session) if team is None else team.leases.lease(session.text)
 
     @cached_property
     def run_secret(self) -> str:

@@ -52,7 +52,6 @@ from retinue.security.untrusted_text import TextSource, literal, sanitise_line, 
 from retinue.sessions.maintenance import run_maintenance
 from retinue.storage.database import Database, mark_report_shown, read_reports
 from retinue.storage.files.descriptors import sweep_temporaries
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.processes.tools import format_end
@@ -186,7 +185,7 @@ class Runtime:
             found.store,
             home.config.session.maintenance,
             home.clock.now(),
-            partial(SessionLease, home.paths),
+            home.lease,
         )
         hour_ago = home.clock.now() - timedelta(hours=1)
         for folder in (home.paths.path, home.paths.sessions(agent), found.workspace.root.path):

@@ -22,6 +22,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import is_instruction_file, is_private_file
 from retinue.runtime.home import Home, locate_workspace_of
 from retinue.sessions.entries import Noted
+from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.store import SessionStore
 from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.library import (
@@ -362,13 +363,30 @@ def user_home(home: Home) -> Path:
     return Path(home.environment.get("HOME") or Path.home())
 
 
-def open_sessions(home: Home, agent: AgentId) -> SessionStore:
-    """Return the sessions of an agent; creates nothing until a session is used."""
+def open_sessions(home: Home, agent: AgentId) -> StoredSessions:
+    """Return the sessions of an agent, in files or in PostgreSQL; creates nothing until a session is used."""
+    team = home.team_storage
+    if team is None:
+        return open_session_files(home, agent)
+    from retinue.sessions.postgres.store import PostgresSessions, SessionOrigin  # most homes have no server
+
+    return PostgresSessions(team, agent, home.clock, origin=SessionOrigin(cwd=str(locate_workspace(home, agent))))
+
+
+def open_import_target(home: Home, agent: AgentId) -> SessionStore:
+    """Return the sessions into which transcripts are imported; raise `UsageError` if they are not in files."""
+    if home.config.storage.url is not None:
+        raise UsageError(
+            "Transcripts are imported into files of a home. Unset `storage.url`, import them, set it again, and run "
+            "`retinue storage move`."
+        )
+    return open_session_files(home, agent)
+
+
+def open_session_files(home: Home, agent: AgentId) -> SessionStore:
+    """Return the sessions of an agent that are in files of the home."""
     return SessionStore(
-        home.paths.sessions(agent),
-        home.clock,
-        durable=home.config.session.durability == "power",
-        cwd=str(locate_workspace(home, agent)),
+        home.paths.sessions(agent), home.clock, durable=home.durable, cwd=str(locate_workspace(home, agent))
     )
 
 

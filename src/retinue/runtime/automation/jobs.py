@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import anyio.to_thread
@@ -34,7 +33,6 @@ from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.sessions.usage import BACKGROUND_SPENT
 from retinue.storage.database import Database
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.cron import Listed
 
 log = logging.getLogger(__name__)
@@ -188,7 +186,7 @@ def archive_runs(sessions: Sessions, jobs: JobStore) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, sessions.home.paths))
+        done = apply_plan(MaintenancePlan(old), store, sessions.home.lease)
         for key, archive in done.archived.items():
             log.info("archived %s as %s", key, archive.name)
 

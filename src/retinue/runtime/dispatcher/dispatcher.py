@@ -28,6 +28,7 @@ from retinue.core.clock import derived_uuid, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source, check_message_size
 from retinue.core.errors import RetinueError, first_cause
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent
+from retinue.core.fence import Lease
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.dispatch.admission import GroupContext
 from retinue.dispatch.commands.command import apply_triggers
@@ -37,7 +38,6 @@ from retinue.runtime.dispatcher.commands import CommandRunner, DispatcherClosed,
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
-from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 
@@ -337,7 +337,7 @@ class Dispatcher:
         """Stop the running turn of a session in any process, and its sub-agents; return false if nothing ran."""
         children = self.subagents.cancel_children(session) if self.subagents is not None else 0
         runner = self.sessions.runner(session)
-        return runner.stop() or SessionLease(self.sessions.home.paths, session).ask_to_stop() or children > 0
+        return runner.stop() or self.sessions.home.lease(session).ask_to_stop() or children > 0
 
     def announce(self, inbound: Inbound) -> None:
         """Accept a message that no person sent, such as the end of a background command.
@@ -377,7 +377,7 @@ class Dispatcher:
     async def _serve_session(self, session: SessionKey, scope: anyio.CancelScope) -> None:
         """Answer the waiting messages of a session; an error without a caller is logged and retried later."""
         services, home = self.sessions.services, self.sessions.home
-        lease = SessionLease(home.paths, session)
+        lease = home.lease(session)
         idle, more, pause = True, True, 1.0
         try:
             with scope:
@@ -411,7 +411,7 @@ class Dispatcher:
         """Return whether this process answers a session's messages: for its clients, or for a waiting caller."""
         return not self._is_closing and (self._is_serving or bool(self._open_runs(session)))
 
-    async def _wait_for_lease(self, session: SessionKey, lease: SessionLease) -> None:
+    async def _wait_for_lease(self, session: SessionKey, lease: Lease) -> None:
         """Wait until the lease is free or nothing is left; approval requests of the other process are asked here."""
         callers = self._callers(session)
         attended = next((each.audience for each in callers if each.audience and each.audience.ask is not None), None)

@@ -19,8 +19,12 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.workspace import locate_workspace, open_sessions
 from retinue.runtime.home import Home
+from retinue.sessions.entries import Header
 from retinue.sessions.export import export_markdown
+from retinue.sessions.jsonl.codec import encode_line
+from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
+from retinue.sessions.tree import TranscriptTree
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import make_private_dir, write_atomic
 
@@ -97,7 +101,7 @@ def _export_agent(home: Home, agent: AgentId, folder: Path, done: ExportedHome) 
     done.agents += 1
     _copy_tree(locate_workspace(home, agent), folder / "workspace", done)
     store = open_sessions(home, agent)
-    if not store.folder.is_dir():
+    if not store.exists:
         return
     rows = []
     for session in store.list():
@@ -114,17 +118,30 @@ def _export_agent(home: Home, agent: AgentId, folder: Path, done: ExportedHome) 
             }
         )
     _write_json(folder / "sessions.json", rows)
+    if not isinstance(store, SessionStore):
+        for session in store.list():
+            header, tree = store.read(session.id)
+            lines = "".join(encode_line(entry).decode() for entry in (header, *store.entries(session.id)) if entry)
+            _write_session(home, folder, f"{session.id}.jsonl", lines, (header, tree))
+            done.sessions += 1
+        return
     for path in sorted(store.folder.glob("*.jsonl*")):
         if ".torn." in path.name:
             continue
-        target = folder / "sessions" / path.name
-        make_private_dir(target.parent)
         lines = path.read_bytes().decode("utf-8", "replace")
-        _write(target, home.redactor.redact(lines))
-        header, tree = read_whole(path)
-        text = export_markdown(header, tree.path, redact=home.redactor.redact)
-        _write(target.with_name(f"{path.name.replace('.jsonl', '')}.md"), text)
+        _write_session(home, folder, path.name, lines, read_whole(path))
         done.sessions += 1
+
+
+def _write_session(
+    home: Home, folder: Path, name: str, lines: str, content: tuple[Header | None, TranscriptTree]
+) -> None:
+    target = folder / "sessions" / name
+    make_private_dir(target.parent)
+    _write(target, home.redactor.redact(lines))
+    header, tree = content
+    text = export_markdown(header, tree.path, redact=home.redactor.redact)
+    _write(target.with_name(f"{name.replace('.jsonl', '')}.md"), text)
 
 
 def _export_records(home: Home, folder: Path, agent: AgentId | None, done: ExportedHome) -> None:

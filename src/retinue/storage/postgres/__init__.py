@@ -10,19 +10,36 @@ from retinue.core.errors import StorageError
 
 if TYPE_CHECKING:
     from retinue.storage.postgres.server import PostgresServer
+    from retinue.storage.postgres.team_storage import TeamStorage
+
+DEFAULT_TEAM = "default"
+"""The team of a home without `teams.team`."""
 
 
 @contextmanager
 def open_server(url: str) -> Iterator[PostgresServer]:
     """Open the connections to a database for the time of the block."""
-    try:
-        from retinue.storage.postgres.server import PostgresServer  # needs the extra
-    except ImportError:
-        raise StorageError(
-            "PostgreSQL needs the extra 'postgres'. Install it: pip install 'retinue[postgres]'"
-        ) from None
+    with _needs_extra():
+        from retinue.storage.postgres.server import PostgresServer
     server = PostgresServer(url)
     try:
         yield server
     finally:
         server.close()
+
+
+def open_team(url: str, team: str | None) -> TeamStorage:
+    """Return the storage of a team, which this process opens once."""
+    with _needs_extra():
+        from retinue.storage.postgres.team_storage import open_team_storage
+    return open_team_storage(url, team or DEFAULT_TEAM)
+
+
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise StorageError(
+            "PostgreSQL needs the extra 'postgres'. Install it: pip install 'retinue[postgres]'"
+        ) from None

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from threading import RLock
 from typing import Any
 
@@ -144,15 +143,26 @@ class TeamStorage:
         self.server.close()
 
 
-@lru_cache(maxsize=8)
+_opened: dict[tuple[str, str], TeamStorage] = {}
+
+
 def open_team_storage(url: str, team: str) -> TeamStorage:
     """Return the storage of a team, once per process; raise `SchemaOutdated` if its tables are of another version."""
-    found = TeamStorage(url, team)
-    try:
-        found.server.check_schema()
-    except BaseException:
-        found.close()
-        raise
-    # Threads of a pool that still run when the interpreter ends delay it.
-    atexit.register(found.close)
+    found = _opened.get((url, team))
+    if found is None:
+        found = TeamStorage(url, team)
+        try:
+            found.server.check_schema()
+        except BaseException:
+            found.close()
+            raise
+        _opened[url, team] = found
     return found
+
+
+# Threads of a pool that still run when the interpreter ends delay it.
+@atexit.register
+def close_team_storages() -> None:
+    """Release the leases and close the connections of this process."""
+    while _opened:
+        _opened.popitem()[1].close()
