@@ -403,7 +403,7 @@ def test_a_write_whose_answer_was_lost_is_stored_once(storage: TeamStorage) -> N
     transcript.append(user("Hello"))
     with closing(TeamStorage(storage.url, "default")) as other:
         find = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s AND pid <> %s"
-        me = other.connection.run(b"SELECT pg_backend_pid(), current_setting('application_name')")[0]
+        (me,) = other.connection.run(b"SELECT pg_backend_pid(), current_setting('application_name')")
         for _ in range(3):
             other.connection.run(find, (me[1], me[0]))
             transcript.append(user("again"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from retinue.security.secret_sources import run_for_secret
 from retinue.security.secrets import Secrets, resolve_references
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import DATABASE_NAME
+from retinue.storage.database import DATABASE_NAME, Database, SqliteDatabase
 from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.postgres import open_team
@@ -112,6 +112,25 @@ class Home(Struct, frozen=True, dict=True):
         """Return the lease of a session, which is not held yet."""
         team = self.team_storage
         return SessionLease(self.paths, session) if team is None else team.leases.lease(session.text)
+
+    @property
+    def state_files(self) -> tuple[Path, ...]:
+        """Return the files of SQLite with the state of this home; none if a team's database has it."""
+        if self.config.storage.url is not None:
+            return ()
+        return tuple(dict.fromkeys((self.paths.path / DATABASE_NAME, self.job_database)))
+
+    def open_state(
+        self, path: Path | None = None, *, newer: Literal["refuse", "aside"] = "aside", degrades: bool = False
+    ) -> Database:
+        """Open the state: that of the team, or the file of the home; `path` names another file for a part of it."""
+        team = self.team_storage
+        if team is None:
+            file = path or self.paths.path / DATABASE_NAME
+            return SqliteDatabase(file, durable=self.durable, newer=newer, degrades=degrades)
+        from retinue.storage.postgres.state import PostgresDatabase  # most homes have no server
+
+        return PostgresDatabase(team.connection)
 
     @cached_property
     def run_secret(self) -> str:

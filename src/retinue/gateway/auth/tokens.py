@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -19,7 +18,7 @@ from msgspec import Struct, convert
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row, Transaction
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import LOCAL_TOKEN_FILE, read_local_token
@@ -165,7 +164,7 @@ class TokenStore:
 
     def insert(
         self,
-        base: sqlite3.Connection,
+        base: Transaction,
         name: str,
         scopes: tuple[Scope, ...],
         kind: Kind,
@@ -209,5 +208,5 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _record(row: sqlite3.Row) -> TokenRecord:
+def _record(row: Row) -> TokenRecord:
     return convert(dict(row) | {"scopes": split_scopes(row["scopes"])}, TokenRecord)

@@ -35,7 +35,6 @@ from retinue.skills.library import (
     open_library,
 )
 from retinue.storage.auditlog import CLI
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import NotThere, Root
 from retinue.storage.labels.file_labels import FileLabels
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
@@ -289,7 +288,7 @@ def _label_existing_files(workspace: AgentWorkspace) -> None:
         for path in place.rglob("*")
         if is_instruction_file(name := path.relative_to(place).as_posix()) or is_private_file(name)
     ]
-    with closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database:
+    with closing(home.open_state(newer="refuse")) as database:
         labels = FileLabels(database, home.clock, workspace.id, place)
         labels.distrust_existing(now_ns)
         labels.vouch(accepted)

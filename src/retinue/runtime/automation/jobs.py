@@ -32,7 +32,6 @@ from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.sessions.usage import BACKGROUND_SPENT
-from retinue.storage.database import Database
 from retinue.toolkit.cron import Listed
 
 log = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class AgentJobs(Struct, frozen=True):
 @contextmanager
 def open_job_store(home: Home) -> Iterator[JobStore]:
     """Open the jobs of a home without running them."""
-    database = Database(home.job_database, durable=home.durable, newer="aside")
+    database = home.open_state(home.job_database)
     try:
         yield JobStore(database, home.clock, random_id)
     finally:

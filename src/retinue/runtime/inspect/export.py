@@ -25,7 +25,6 @@ from retinue.sessions.jsonl.codec import encode_line
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
 from retinue.sessions.tree import TranscriptTree
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import make_private_dir, write_atomic
 
 FORMAT_VERSION = 1
@@ -145,19 +144,18 @@ def _write_session(
 
 
 def _export_records(home: Home, folder: Path, agent: AgentId | None, done: ExportedHome) -> None:
-    database = home.paths.path / DATABASE_NAME
     jobs: list[dict[str, Any]] = []
-    if home.job_database.is_file():
-        with closing(Database(home.job_database)) as base:
+    if not home.state_files or home.job_database.is_file():
+        with closing(home.open_state(home.job_database)) as base:
             jobs = [describe_job(decode_job(row["body"])) for row in base.read("SELECT body FROM jobs ORDER BY rowid")]
     jobs = [job for job in jobs if agent in (None, job["agentId"])]
     done.jobs = len(jobs)
     _write_json(folder / "jobs.json", jobs)
-    if not database.is_file():
+    if home.state_files and not home.state_files[0].is_file():
         return
-    with closing(Database(database)) as base:
+    with closing(home.open_state()) as base:
         for name, statement in _TABLES.items():
-            rows = (_plain(dict(row)) for row in base.read(statement))
+            rows = (_plain(dict(zip(row.keys(), row, strict=True))) for row in base.read(statement))
             chosen = [row for row in rows if agent is None or row.get("agent", agent) == agent]
             text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in chosen)
             _write(folder / f"{name}.jsonl", home.redactor.redact(text))

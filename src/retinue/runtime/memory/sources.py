@@ -32,7 +32,6 @@ from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.session import Session, recorded_person
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.storage.labels.written_lines import EXPORTS, lines_of
 from retinue.storage.provenance import AgentWrites
@@ -254,7 +253,7 @@ def spoken(session: Session, store: StoredSessions) -> Iterator[tuple[str, Label
 def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
     """Open the record of what was written into an agent's notes, for callers without an open database."""
     home = workspace.home
-    database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
+    database = home.open_state(newer="refuse")
     try:
         yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve(), owned=workspace.trusted)
     finally:

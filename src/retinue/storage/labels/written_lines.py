@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from sqlite3 import Connection
 
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.core.people import PEOPLE_FOLDER
+from retinue.storage.database import Transaction
 
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines is recorded for the whole file."""
@@ -55,7 +55,7 @@ def is_owners_unless_recorded(path: str) -> bool:
 
 
 def insert_own_lines(
-    base: Connection, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
+    base: Transaction, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
 ) -> None:
     """Record that the agent wrote these lines of notes, or with None all that have no record."""
     rows = []
@@ -64,12 +64,13 @@ def insert_own_lines(
         if len(hashes) > MAX_RECORDED_LINES:
             hashes = {WHOLE_FILE}
         rows += [(agent, path, digest, Label.AGENT.origin, session, at) for digest in sorted(hashes)]
-    base.executemany("INSERT OR IGNORE INTO written_lines VALUES (?, ?, ?, ?, ?, ?)", rows)
+    base.executemany("INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
 
-def begin_records(base: Connection, agent: AgentId, now_ns: int, at: str) -> None:
+def begin_records(base: Transaction, agent: AgentId, now_ns: int, at: str) -> None:
     """Record that nobody knows who wrote the lines of the files that an agent has now: the agent may have."""
     base.execute(
-        "INSERT OR REPLACE INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]')",
+        "INSERT INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]') "
+        "ON CONFLICT (agent, id) DO UPDATE SET to_ns = excluded.to_ns, since = excluded.since",
         (agent, now_ns, at),
     )

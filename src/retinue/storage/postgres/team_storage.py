@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import Any
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
+from psycopg.rows import RowFactory, tuple_row
 
 from retinue.storage.postgres.leases import PostgresLeases
 from retinue.storage.postgres.server import (
@@ -25,6 +26,11 @@ log = logging.getLogger(__name__)
 
 STATEMENT_SECONDS = 10
 """A statement that takes longer fails. It runs in the calling thread, which may serve other sessions."""
+
+R = TypeVar("R")
+
+IDLE_SECONDS = 5
+"""A transaction whose process does nothing for so long is rolled back."""
 
 Values = Mapping[str, Any] | Sequence[Any]
 
@@ -44,30 +50,37 @@ class TeamConnection:
         self._in_transaction = False
         self.round_trips = 0
 
-    def run(self, sql: bytes, values: Values = ()) -> list[tuple[Any, ...]]:
+    def run(self, sql: bytes, values: Values | None = None) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows. It must bear to run twice: it is repeated if the connection was lost."""
+        return self.run_for(tuple_row, sql, values)
+
+    def run_for(self, row_factory: RowFactory[R], sql: bytes, values: Values | None = None) -> list[R]:
+        """Run a statement as `run` does, with rows of another kind."""
         with self._lock:
             try:
-                return self._run(sql, values)
+                return self._run(sql, values, row_factory)
             except PostgresUnavailable:
                 if self._in_transaction or self._connection is None or not self._connection.closed:
                     raise
-                return self._run(sql, values)
+                return self._run(sql, values, row_factory)
 
-    def _run(self, sql: bytes, values: Values) -> list[tuple[Any, ...]]:
+    def _run(self, sql: bytes, values: Values | None, row_factory: RowFactory[R]) -> list[R]:
         with translated_errors():
             self.round_trips += 1
-            done = self._current().execute(sql, values or None)
+            done = self._current().cursor(row_factory=row_factory).execute(sql, values)
             return done.fetchall() if done.description is not None else []
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Lend the connection in a transaction, which ends with the block. A transaction within one is part of it."""
+    def transaction(self, lock: LiteralString = "") -> Iterator[Connection]:
+        """Lend the connection in a transaction, which ends with the block. A transaction within one is part of it.
+
+        `lock` is a statement that the transaction begins with, in the same round trip.
+        """
         with self._lock, translated_errors():
             if self._in_transaction:
                 yield self._current()
                 return
-            connection = self._begin()
+            connection = self._begin(f"BEGIN; {lock}")
             self._in_transaction = True
             try:
                 yield connection
@@ -80,16 +93,16 @@ class TeamConnection:
             finally:
                 self._in_transaction = False
 
-    def _begin(self) -> Connection:
+    def _begin(self, sql: LiteralString) -> Connection:
         connection = self._current()
         self.round_trips += 1
         try:
-            connection.execute("BEGIN")
+            connection.execute(sql)
         except psycopg.OperationalError:
             if not connection.closed:
                 raise
             connection = self._current()  # it was lost since the last use
-            connection.execute("BEGIN")
+            connection.execute(sql)
         return connection
 
     def close(self) -> None:
@@ -117,8 +130,10 @@ class TeamConnection:
         )
         try:
             connection.execute(
-                "SELECT set_config('app.team', %s, false), set_config('statement_timeout', %s, false)",
-                (self.team, f"{STATEMENT_SECONDS}s"),
+                "SELECT set_config('app.team', %s, false), set_config('statement_timeout', %s, false), "
+                # A process that is stopped within a transaction must not hold its locks.
+                "set_config('idle_in_transaction_session_timeout', %s, false)",
+                (self.team, f"{STATEMENT_SECONDS}s", f"{IDLE_SECONDS}s"),
             )
         except BaseException:
             connection.close()
