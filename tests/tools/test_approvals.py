@@ -24,6 +24,7 @@ from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approvals.broker import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
 from retinue.tools.approvals.store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
@@ -59,7 +60,7 @@ class Stand:
     def open(self, clock: Clock | None = None) -> ApprovalBroker:
         database = SqliteDatabase(self.path / "state.sqlite")
         self.stack.callback(database.close)
-        book = ApprovalBroker(database, self.audit, clock or self.clock, self.path / "presence")
+        book = ApprovalBroker(database, self.audit, clock or self.clock, FilePresence(self.path / "presence"))
         self.stack.callback(book.close)
         return book
 
@@ -428,13 +429,14 @@ from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database, SqliteDatabase
+from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.tools.approvals.broker import ApprovalBroker
 
 home = Path(sys.argv[1])
 clock = SystemClock()
 database = SqliteDatabase(home / "state.sqlite")
-book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, FilePresence(home / "presence"))
 request = ApprovalRequest("", "exec", "Run", "ls", DEFAULT_AGENT, SessionKey.parse("agent:main:main"), binding="b")
 
 async def show(event):
@@ -458,13 +460,14 @@ from retinue.core.approval import Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database, SqliteDatabase
+from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 home, code, name, verdict = Path(sys.argv[1]), *sys.argv[2:5]
 clock = SystemClock()
 database = SqliteDatabase(home / "state.sqlite")
-book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, FilePresence(home / "presence"))
 print("ready", flush=True)
 sys.stdin.readline()
 try:

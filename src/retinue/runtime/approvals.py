@@ -347,7 +347,7 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    broker = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
+    broker = ApprovalBroker(database, audit, clock, home.make_presence())
     try:
         yield Permissions(home, broker, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:

@@ -39,7 +39,7 @@ from retinue.storage.database import DATABASE_NAME, Database, SqliteDatabase
 from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.postgres import open_team
-from retinue.storage.process_locks import SessionLease, has_ancestor_with_variable
+from retinue.storage.process_locks import FilePresence, Presence, SessionLease, has_ancestor_with_variable
 from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.mcp.settings import McpServerSettings
@@ -112,6 +112,14 @@ class Home(Struct, frozen=True, dict=True):
         """Return the lease of a session, which is not held yet."""
         team = self.team_storage
         return SessionLease(self.paths, session) if team is None else team.leases.lease(session.text)
+
+    def make_presence(self) -> Presence:
+        """Return a new presence of this process, which is not shown yet."""
+        if self.team_storage is None:
+            return FilePresence(self.paths.path / "presence")
+        from retinue.storage.postgres.workers import TeamPresence  # most homes have no server
+
+        return TeamPresence(self.team_storage)
 
     @property
     def state_files(self) -> tuple[Path, ...]:

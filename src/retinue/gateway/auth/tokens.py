@@ -151,14 +151,17 @@ class TokenStore:
             base.execute("DELETE FROM pairing_codes WHERE hash = ?", (digest,))
             return self.insert(base, device, split_scopes(row["scopes"]), "device", None)
 
-    def ensure_local(self, home: HomePaths) -> TokenRecord:
-        """The token of the local command line, in a file that only the owner can read."""
+    def ensure_local(self, home: HomePaths, name: str = "this machine") -> TokenRecord:
+        """The token of the local command line, in a file that only the owner can read.
+
+        Homes that share a database have one each, with a name of its own.
+        """
         found = self.check(read_local_token(home) or "")
         if found is not None and found.kind == "local":
             return found
         with self._database.change(durable=True) as base:
-            base.execute("DELETE FROM gateway_tokens WHERE kind = 'local'")
-            record, text = self.insert(base, "this machine", (Scope.ADMIN,), "local", None)
+            base.execute("DELETE FROM gateway_tokens WHERE kind = 'local' AND name = ?", (name,))
+            record, text = self.insert(base, name, (Scope.ADMIN,), "local", None)
         write_atomic(home.credentials / LOCAL_TOKEN_FILE, f"{text}\n".encode())
         return record
 

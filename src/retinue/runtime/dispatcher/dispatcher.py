@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
+TEAM_POLL_SECONDS = 0.25
+"""How often the database of a team is asked whether another process has answered; many wait for it."""
 MAX_PAUSE = 30.0
 MAX_SESSIONS = 5_000
 """How many sessions may have messages to answer at one time; the inbox limits the messages of each."""
@@ -150,6 +152,8 @@ class Dispatcher:
         self._ask: Ask | None = None
         self._is_serving = False
         self._is_closing = False
+        self.runs_turns = True
+        """Whether this process answers messages, or other processes of its team do."""
         self._driving: dict[SessionKey, anyio.CancelScope] = {}
         self._pending: dict[RunId, _Pending] = {}
         self._followed: set[AgentId] = set()
@@ -325,6 +329,15 @@ class Dispatcher:
             self.wake(session)
         return len(left)
 
+    def take_over(self, session: SessionKey) -> None:
+        """Serve a session if no other process does."""
+        if session in self._driving or self._is_closing:
+            return
+        lease = self.sessions.home.lease(session)
+        if lease.try_acquire():
+            lease.release()
+            self.wake(session)
+
     async def drain(self, seconds: float) -> bool:
         """Start nothing more and wait for running turns and commands; return false if some run after that time."""
         self._is_closing = True
@@ -383,7 +396,7 @@ class Dispatcher:
             with scope:
                 while more and self._is_wanted(session):
                     try:
-                        if not lease.try_acquire():
+                        if not (self.runs_turns and lease.try_acquire()):
                             await self._wait_for_lease(session, lease)
                             more = lease.held or services.inbox.is_unfinished(session)
                             continue
@@ -418,11 +431,13 @@ class Dispatcher:
         async with anyio.create_task_group() as tasks:
             if attended is not None:
                 tasks.start_soon(self.sessions.services.approvals.attend, session, attended.ask, attended.show)
-            while self._is_wanted(session) and self._callers(session) == callers and not lease.try_acquire():
+            while self._is_wanted(session) and self._callers(session) == callers:
+                if self.runs_turns and lease.try_acquire():
+                    break
                 self._look_up(session)
                 if not self.sessions.services.inbox.is_unfinished(session):
                     break
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(POLL_SECONDS if self.sessions.home.team_storage is None else TEAM_POLL_SECONDS)
             tasks.cancel_scope.cancel()
         self._look_up(session)
 

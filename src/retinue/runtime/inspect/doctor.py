@@ -59,7 +59,7 @@ from retinue.security.secrets import ExecSecret, KeyringSecret
 from retinue.sessions.check import apply_fixes, check_folder
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.files import make_private_dir
-from retinue.storage.process_locks import Presence, find_dead
+from retinue.storage.process_locks import FilePresence, find_dead
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
 from retinue.workspace.state import FirstRunState, first_run_state
@@ -346,7 +346,7 @@ def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
             path.unlink()
             yield f"Removed {path}."
         case SweepPresence(folder):
-            Presence(folder).sweep()
+            FilePresence(folder).sweep()
             yield f"Removed files of killed processes from {folder}."
         case FixSessions(agent):
             store = open_session_files(home, agent)

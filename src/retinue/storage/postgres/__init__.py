@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from retinue.core.errors import StorageError
 
 if TYPE_CHECKING:
     from retinue.storage.postgres.server import PostgresServer
     from retinue.storage.postgres.team_storage import TeamStorage
+
+Role = Literal["all", "front", "worker"]
+"""What a gateway does for a team: `front` accepts clients and messages, `worker` runs turns, `all` does both."""
 
 DEFAULT_TEAM = "default"
 """The team of a home without `teams.team`."""
