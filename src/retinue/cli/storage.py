@@ -28,7 +28,7 @@ def status(invocation: Invocation) -> None:
         if server is None:
             invocation.show(
                 {"driver": "sqlite", "schema": None, "pending": [], "counts": {}},
-                "Everything is kept in files of the home. Set `storage.url` to keep memory indexes in PostgreSQL.",
+                "Everything is kept in files of the home. Set `storage.url` to use PostgreSQL.",
             )
             return
         _show(invocation, server, server.status())
