@@ -229,6 +229,7 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
         "memory.search": {"query": "anything"},
         "sessions.search": {"query": "anything"},
         "sessions.export": None,
+        "sessions.file": None,
         "workspace.read": None,
         "skills.proposals.show": None,
         "skills.review.show": {"name": "notes"},
