@@ -99,6 +99,16 @@ def test_everything_is_found_again(retinue: RunCommand, home: Path, kind: str, s
     assert not (home / "imports/openclaw/unfinished.json").exists()
 
 
+def test_the_plan_says_what_only_a_migration_left_over(retinue: RunCommand, kind: str, source: Path) -> None:
+    plan = retinue("import", "openclaw", "--dry-run", "--json").data["plan"]
+    remarks = {line["kind"]: line["remark"] for line in plan if line["remark"]}
+    assert remarks.pop("skills") == "1 of them come with the workspaces"
+    if kind == "half migrated":
+        assert remarks.pop("jobs") == "they are only in jobs.json.migrated, which a migration of OpenClaw left over"
+        assert remarks.pop("sessions") == "2 of them are only in what a migration of OpenClaw left over"
+    assert remarks == {}
+
+
 def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunCommand, home: Path, source: Path) -> None:
     plan = {line["kind"]: line for line in retinue("import", "openclaw", "--json").data["plan"]}
     left_out = {each["name"]: each["why"] for line in plan.values() for each in line["leftOut"]}

@@ -34,7 +34,7 @@ from retinue.runtime.importing.openclaw_credentials import (
 )
 from retinue.runtime.importing.openclaw_folders import plan_hooks, plan_skills, plan_workspaces
 from retinue.runtime.importing.openclaw_home import rows
-from retinue.runtime.importing.openclaw_jobs import find_jobs, import_jobs, write_history
+from retinue.runtime.importing.openclaw_jobs import find_jobs, import_jobs, left_over_jobs, write_history
 from retinue.runtime.importing.openclaw_sessions import SessionImport, count_sessions
 from retinue.runtime.importing.plan import ImportStep, Note, Omission, StepResult, mapping
 from retinue.sessions.openclaw.importer import ImportRoute, import_each
@@ -147,7 +147,9 @@ def _plan_jobs(context: ImportContext) -> Iterator[ImportStep]:
         return done
 
     names = tuple(each.job.name for each in found)
-    yield ImportStep("jobs", len(found), tuple(omissions), names, carry_out if found else None)
+    file = left_over_jobs(context.source)
+    remark = f"they are only in {file.name}, which a migration of OpenClaw left over" if file is not None else ""
+    yield ImportStep("jobs", len(found), tuple(omissions), names, carry_out if found else None, remark)
 
 
 def _plan_approvals(context: ImportContext) -> Iterator[ImportStep]:
@@ -165,9 +167,10 @@ def _plan_approvals(context: ImportContext) -> Iterator[ImportStep]:
 
 
 def _plan_sessions(context: ImportContext) -> Iterator[ImportStep]:
-    count, omissions = count_sessions(context.source, context.agents)
-    step = partial(_import_sessions, context, count) if count else None
-    yield ImportStep("sessions", count, tuple(omissions), (), step)
+    count = count_sessions(context.source, context.agents)
+    step = partial(_import_sessions, context, count.usable) if count.usable else None
+    remark = f"{count.left_over} of them are only in what a migration of OpenClaw left over" if count.left_over else ""
+    yield ImportStep("sessions", count.usable, tuple(count.omissions), (), step, remark)
 
 
 def _import_sessions(context: ImportContext, total: int, note: Note) -> StepResult:
