@@ -130,7 +130,7 @@ def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunComma
     assert "lunar" in left_out["odd"]
     assert "pair" in left_out["devices/*.json"]
     assert "leads out" in left_out["main/outside"]
-    assert not [name for name in left_out if "secret" in name]
+    assert not [name for name in left_out if any(secret in name for secret in SECRETS)]
     assert retinue("config", "validate").code == 0
 
 
@@ -143,11 +143,15 @@ def test_no_secret_is_copied_without_consent(retinue: RunCommand, home: Path, so
     assert {"main/anthropic:default", "main/openai:plan", ".env: SEARCH_KEY", "channels.telegram.botToken"} <= names
 
 
-def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home: Path, source: Path) -> None:
+def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home: Path, kind: str, source: Path) -> None:
     done = retinue("import", "openclaw", "--with-credentials", "--json")
     text = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
     copied = {secret for secret in SECRETS if secret.encode() in text}
-    assert copied == set(SECRETS) - {"oauth-refresh-secret", "gateway-token-of-openclaw"}
+    never = {"oauth-refresh-secret", "gateway-token-of-openclaw", *(name for name in SECRETS if "stored" in name)}
+    assert copied == set(SECRETS) - never | ({"stored-MAPS_KEY-secret"} if kind == "databases" else set())
+    limited = {each["name"] for line in done.data["plan"] for each in line["leftOut"] if "limited to" in each["why"]}
+    stored = {"secret store: SHOP_KEY", "secret store: ADA_KEY"}
+    assert limited == (stored if kind == "databases" else set())
     assert not [secret for secret in SECRETS if secret in done.out]
     profiles = json.loads((home / "agents/main/agent/auth-profiles.json").read_text())["profiles"]
     assert list(profiles) == ["anthropic:default"]

@@ -31,6 +31,7 @@ from retinue.runtime.importing.openclaw_credentials import (
     describe_suggestions,
     find_profiles,
     read_exec_approvals,
+    read_secret_store,
 )
 from retinue.runtime.importing.openclaw_folders import plan_hooks, plan_skills, plan_workspaces
 from retinue.runtime.importing.openclaw_home import rows
@@ -87,9 +88,14 @@ def _write_config(context: ImportContext, converted: ConvertedConfig, _note: Not
 def _plan_credentials(context: ImportContext) -> Iterator[ImportStep]:
     found = [each for agent in context.agents for each in find_profiles(context.source, agent)]
     usable = [each for each in found if each.profile is not None]
-    variables = read_env_file(context.source.path) if context.choices.agent is None else {}
+    variables, stored, limited = {}, {}, []
+    if context.choices.agent is None:
+        variables = read_env_file(context.source.path)
+        stored, limited = read_secret_store(context.source)
     names = [*(f"{each.agent}/{each.name}" for each in usable), *(f".env: {name}" for name in variables)]
-    omissions = [Omission(f"{each.agent}/{each.name}", each.why) for each in found if each.profile is None]
+    names += [f"secret store: {name}" for name in stored]
+    variables = {**stored, **variables}
+    omissions = limited + [Omission(f"{each.agent}/{each.name}", each.why) for each in found if each.profile is None]
     omissions += [
         Omission(f"mcp {row['store_key']}", "sign in again with `retinue mcp login`")
         for row in rows(context.source.state(), "SELECT store_key FROM mcp_oauth_stores")
