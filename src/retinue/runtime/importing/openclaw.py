@@ -88,10 +88,9 @@ def _write_config(context: ImportContext, converted: ConvertedConfig, _note: Not
 def _plan_credentials(context: ImportContext) -> Iterator[ImportStep]:
     found = [each for agent in context.agents for each in find_profiles(context.source, agent)]
     usable = [each for each in found if each.profile is not None]
-    variables, stored, limited = {}, {}, []
-    if context.choices.agent is None:
-        variables = read_env_file(context.source.path)
-        stored, limited = read_secret_store(context.source)
+    is_for_all = context.choices.agent is None
+    variables = read_env_file(context.source.path) if is_for_all else {}
+    stored, limited = read_secret_store(context.source) if is_for_all else ({}, [])
     names = [*(f"{each.agent}/{each.name}" for each in usable), *(f".env: {name}" for name in variables)]
     names += [f"secret store: {name}" for name in stored]
     variables = {**stored, **variables}
