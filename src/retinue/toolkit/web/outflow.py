@@ -104,6 +104,18 @@ def restrict_answer(answer: Outbound, context: ToolContext, messages: Sequence[M
     )
 
 
+def restrict_recovered(answer: Outbound, messages: Sequence[Message]) -> Outbound:
+    """Return an answer that was read back from its transcript, so that no chat loads anything for it.
+
+    What its turn was allowed to do is not known any more.
+    """
+    if not label_of_all(messages).is_foreign:
+        return answer
+    text = _PICTURE_TAG.sub("‹", _PICTURE.sub(lambda found: found[0][1:], answer.text))
+    media = tuple(each for each in answer.media if not is_address(each))
+    return replace(answer, text=text, media=media, loads_links=False)
+
+
 def _is_free(url: str, context: ToolContext) -> bool:
     return find_source(url, context.request, for_person=context.person is not None) in _FREE
 
