@@ -266,8 +266,8 @@ class OutgoingMessage(Struct, frozen=True):
     """The id of the message that it replaces or, with `removes`, deletes."""
     edits_key: str | None = None
     """The key of the message that it replaces or deletes, whose id was not known yet; without one it is a new one."""
-    loads_links: bool = True
-    """Whether the service may load what the text links to, for a preview."""
+    loads_links: bool = False
+    """Whether the service may load what the text links to, for a preview: only for an answer that nobody else wrote."""
 
     @property
     def styled(self) -> StyledText:

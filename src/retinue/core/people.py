@@ -39,6 +39,8 @@ class Person(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Person | None:
         """Return the person with this text form; None if it is none."""
+        if not text:  # of the owner's sessions, several times in each turn
+            return None
         role, _, address = text.partition(":")
         return cls(Role(role), address) if role in tuple(Role) and address else None
 

@@ -212,6 +212,16 @@ def locate_workspace_of(paths: HomePaths, config: Config, agent: AgentId) -> Pat
     )
 
 
+def agents_in_workspace(paths: HomePaths, config: Config, agent: AgentId) -> tuple[AgentId, ...]:
+    """Return the agents with the same workspace; the labels of its files are recorded under the first of them."""
+    ids = config.agents.ids
+    if len(ids) == 1:
+        return (agent,)
+    place = os.path.realpath(locate_workspace_of(paths, config, agent))
+    same = (each for each in ids if os.path.realpath(locate_workspace_of(paths, config, each)) == place)
+    return tuple(same) or (agent,)
+
+
 def _plugin_places(paths: HomePaths, config: Config, environment: Mapping[str, str]) -> PluginPlaces:
     workspaces = dict.fromkeys(locate_workspace_of(paths, config, agent) for agent in config.agents.ids)
     return PluginPlaces(

@@ -20,7 +20,7 @@ from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import is_instruction_file, is_private_file
-from retinue.runtime.home import Home, locate_workspace_of
+from retinue.runtime.home import Home, agents_in_workspace, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
 from retinue.skills.catalog import SkillCatalog, render_catalog
@@ -289,7 +289,7 @@ def _label_existing_files(workspace: AgentWorkspace) -> None:
         if is_instruction_file(name := path.relative_to(place).as_posix()) or is_private_file(name)
     ]
     with closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database:
-        labels = FileLabels(database, home.clock, workspace.id, place)
+        labels = FileLabels(database, home.clock, agents_in_workspace(home.paths, home.config, workspace.id)[0], place)
         labels.distrust_existing(now_ns)
         labels.vouch(accepted)
 

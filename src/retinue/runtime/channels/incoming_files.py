@@ -24,7 +24,7 @@ from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.receive import Attached
 from retinue.runtime.channels.transcribe import transcribe
 from retinue.security.untrusted_text import literal, sanitise_line
-from retinue.storage.labels.file_labels import FileLabels, Via
+from retinue.storage.labels.file_labels import Via
 
 if TYPE_CHECKING:
     from retinue.runtime.agents.agent import Agent
@@ -104,7 +104,7 @@ class FileReader(Struct, frozen=True, eq=False):
         agent = self.sessions.agent(destination.route.agent)
         root, below = self._folder_of(agent, destination)
         name = f"{FOLDER}/{hashlib.sha256(data).hexdigest()[:20]}{EXTENSIONS.get(media_type, '.bin')}"
-        labels = FileLabels(agent.services.database, agent.home.clock, agent.workspace.id, agent.workspace.root.path)
+        labels = agent.shared.memories.writes(agent.workspace).files
         labels.record([f"{below}{name}"], Label.UNTRUSTED, Via.TOOL)
         if not (Path(root.path) / name).is_file():
             root.make_dir(FOLDER)

@@ -73,3 +73,31 @@ def begin_records(base: Connection, agent: AgentId, now_ns: int, at: str) -> Non
         "INSERT OR REPLACE INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]')",
         (agent, now_ns, at),
     )
+
+
+_SHARE_FILES = """
+INSERT INTO file_labels
+SELECT :to, path, folder, origin, private, via, since, lines, inode, size, mtime_ns, ctime_ns, digest
+FROM file_labels WHERE agent = :of
+ON CONFLICT DO UPDATE SET origin = 'untrusted', via = excluded.via, private = max(private, excluded.private),
+    lines = min(lines, excluded.lines)
+WHERE excluded.via != 'vouched' AND excluded.origin NOT IN ('owner', 'agent')
+"""
+_SHARE_LINES = """
+INSERT INTO written_lines SELECT :to, path, line, origin, session, written_at FROM written_lines WHERE agent = :of
+ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != 'owner' AND origin != 'untrusted'
+"""
+_SHARE_RULES = """
+INSERT INTO label_rules SELECT :to, id, kind, process, from_ns, to_ns, origin, private, since, folders
+FROM label_rules WHERE agent = :of ON CONFLICT DO UPDATE SET to_ns = max(to_ns, excluded.to_ns)
+"""
+_TABLES = ("file_labels", "written_lines", "label_rules")
+
+
+def share_records(base: Connection, agent: AgentId, others: Iterable[AgentId]) -> None:
+    """Move the records of other agents to the one under which the labels of their common workspace are recorded."""
+    for other in others:
+        for statement in (_SHARE_FILES, _SHARE_LINES, _SHARE_RULES):
+            base.execute(statement, {"to": agent, "of": other})
+        for table in _TABLES:
+            base.execute(f"DELETE FROM {table} WHERE agent = ?", (other,))  # noqa: S608 - constants only
