@@ -142,6 +142,7 @@ class SessionRunner:
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
             recalled = await self._recall(inbound)
+            self._note_standing(inbound)
             plan = await self.planner.plan(transcript, inbound, recollections=recalled)
             if plan is None:
                 return await self._unanswered(inbound, run, NO_MODEL, transcript, show)
@@ -170,6 +171,12 @@ class SessionRunner:
         if person is not None:
             return await memories.recall_for_person(workspace, person, inbound.text)
         return await memories.recall(workspace, self.key, inbound.text) if inbound.owner else ()
+
+    def _note_standing(self, inbound: Inbound) -> None:
+        """Write down what the owner says for all future answers."""
+        is_owners = inbound.owner and not inbound.foreign and inbound.source is Source.CHAT
+        if is_owners and person_of(self.parts.store.peek(self.key), inbound) is None:
+            self.parts.shared.memories.note_standing(self.parts.workspace, self.key, inbound.text)
 
     def refuse_spending(self, source: Source) -> str | None:
         """Return why a turn must not start because the budget is used up; reports it to the owner once a day."""
