@@ -85,6 +85,48 @@ def test_skill_creator(workspace: Workspace) -> None:
     assert (workspace.folder / "skills/meal-plan/scripts/meal_plan.py").is_file()
 
 
+def test_contacts(workspace: Workspace) -> None:
+    (printed,) = run_examples("contacts", workspace)
+    assert "2030-12-10  Ada Lovelace  215" in printed
+    assert workspace.read("contacts.vcf") == ""
+
+
+def test_bookmarks(workspace: Workspace) -> None:
+    (printed,) = run_examples("bookmarks", workspace)
+    assert "All about tea  https://example.org/tea  #food  brewing times" in printed
+    assert "All about tea" in workspace.read("bookmarks.html")
+
+
+def test_reminders(workspace: Workspace) -> None:
+    (printed,) = run_examples("reminders", workspace)
+    assert "Tue 2030-05-14 19:30  Water the plants  (every week)" in printed
+
+
+def test_journal(workspace: Workspace) -> None:
+    (printed,) = run_examples("journal", workspace)
+    assert printed.count("Walked along the river.") == 4
+    assert "mood by month: {'2030-05': 4.0}" in printed
+
+
+def test_meeting_notes(workspace: Workspace) -> None:
+    (printed,) = run_examples("meeting-notes", workspace)
+    assert "Ada  sign the contract  2030-05-20  OVERDUE" in printed
+    assert "the offer of Smith is accepted" in printed
+
+
+def test_travel_plan(workspace: Workspace) -> None:
+    (printed,) = run_examples("travel-plan", workspace)
+    assert "2. 09:40 Europe/Zurich - 2030-05-14 14:35 America/New_York  flight: LX 64 to Miami" in printed
+    assert "Nothing." in printed
+    assert "- passport" in printed
+
+
+def test_translation_memory(workspace: Workspace) -> None:
+    (printed,) = run_examples("translation-memory", workspace)
+    assert "Bitte starten Sie das Gerät neu." in printed
+    assert "Nothing." in printed
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_tmux(tmp_path: Path) -> None:
