@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.skills.bundled.scripts import BUNDLED, Workspace, script, shell_blocks
+from tests.skills.bundled.scripts import BUNDLED, UV, Workspace, script, shell_blocks, stand_in
+from tests.skills.bundled.test_pdf import make_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -125,6 +127,42 @@ def test_translation_memory(workspace: Workspace) -> None:
     (printed,) = run_examples("translation-memory", workspace)
     assert "Bitte starten Sie das Gerät neu." in printed
     assert "Nothing." in printed
+
+
+def test_web_research(workspace: Workspace) -> None:
+    (printed,) = run_examples("web-research", workspace)
+    assert '    "brewed at 80 degrees"' in printed
+    assert "Nothing." in printed
+    assert "[1] All about tea. https://example.org/tea (read " in printed
+
+
+def test_pdf(tmp_path: Path) -> None:
+    workspace = with_uv(tmp_path)
+    workspace.write("report.pdf", make_pdf("One", "Two", "Three", "Four"))
+    (printed,) = run_examples("pdf", workspace)
+    assert printed.startswith("--- page 1 ---\nOne")
+    assert "file: all.pdf\npages: 6" in printed
+
+
+def test_images(tmp_path: Path) -> None:
+    workspace = with_uv(tmp_path)
+    Image.new("RGB", (1_000, 500), "red").save(workspace.folder / "photo.jpg")
+    (printed,) = run_examples("images", workspace)
+    assert "file: small.webp\nwidth: 800\nheight: 400" in printed
+    assert "file: overview.png\npictures: 2" in printed
+
+
+def test_long_summary(workspace: Workspace) -> None:
+    (printed,) = run_examples("long-summary", workspace)
+    assert "part 2: lines 5-7, missing" in printed
+    assert printed.endswith("[part 2, lines 5-7]\nTea needs rain.\n")
+
+
+def with_uv(folder: Path) -> Workspace:
+    """A workspace with a stand-in for uv."""
+    stand_in(folder / "bin", "uv", UV)
+    (folder / "workspace").mkdir()
+    return Workspace(folder / "workspace", {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"})
 
 
 @pytest.mark.slow
