@@ -37,6 +37,7 @@ from retinue.storage.auditlog import CLI
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import NotThere, Root
 from retinue.storage.labels.file_labels import FileLabels
+from retinue.storage.labels.written_folders import AgentsFolders
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
@@ -233,7 +234,8 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         plugins=tuple(home.registry.skill_roots),
         explicit=extra_skills,
     )
-    library = open_library(home.config.skills, places)
+    writers = AgentsFolders(home.paths.path / DATABASE_NAME, agent, root.path)
+    library = open_library(home.config.skills, places, writers.find_written)
     readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
     return AgentWorkspace(
         home,

@@ -1,7 +1,7 @@
 """Lines of files whose writer is recorded, by their hash.
 
-A Markdown file is the owner's, except the lines that are recorded: the agent's and foreign ones. In other files only
-foreign lines are recorded, and the others are the agent's.
+A Markdown file or a file of a skill is the owner's, except the lines that are recorded: the agent's and foreign ones.
+In other files only foreign lines are recorded, and the others are the agent's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ WHOLE_FILE = bytes(16)
 """In place of the hash of a line: every line of the file that has no record of its own."""
 EXPORTS = "sessions/"
 """The first part of the paths of exported conversations, which are not files of the workspace."""
+SKILLS = "skills/"
+"""The folder of skills, whose files are recorded whatever their type: the owner reviews what the agent writes there."""
 _IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
@@ -51,7 +53,9 @@ def hash_line(line: str) -> bytes:
 
 def is_owners_unless_recorded(path: str) -> bool:
     """Return whether the owner wrote what nothing of the agent wrote in a file; other people have folders there."""
-    return path.casefold().endswith(".md") and not path.startswith((EXPORTS, f"{PEOPLE_FOLDER}/"))
+    folded = path.casefold()
+    is_text_of_owner = folded.endswith(".md") or f"/{SKILLS}" in f"/{folded}"
+    return is_text_of_owner and not path.startswith((EXPORTS, f"{PEOPLE_FOLDER}/"))
 
 
 def insert_own_lines(

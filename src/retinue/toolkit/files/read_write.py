@@ -16,6 +16,7 @@ from retinue.core.labels import mix
 from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.storage.labels.written_lines import SKILLS
 from retinue.toolkit.file_labels import (
     keeps_lines_apart,
     label_failure,
@@ -23,6 +24,7 @@ from retinue.toolkit.file_labels import (
     label_of_text,
     record_replaced,
     record_write,
+    recorded_path,
 )
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.quota import require_room
@@ -245,7 +247,15 @@ def _write(context: ToolContext, root: Root, relative: str, content: str) -> Too
         record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
         record_replaced(context, root, relative, content)
-    return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
+    return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.{describe_review(context, root, relative)}")
+
+
+def describe_review(context: ToolContext, root: Root, relative: str) -> str:
+    """Return a sentence about the review of a changed skill; empty for other files."""
+    folder, *inside = recorded_path(context, root, relative).split("/")
+    if folder != SKILLS.rstrip("/") or len(inside) < 2:
+        return ""
+    return f" The skill is off until the owner accepts it: `/skills diff {inside[0]}` in a chat, or `retinue skills`."
 
 
 def _text_before(context: ToolContext, root: Root, relative: str) -> str:
@@ -286,7 +296,8 @@ def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArgume
         record_write(context, root, relative, before=source.text, after=changed)
         root.write(relative, source.encode(changed))
     count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
-    return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")
+    review = describe_review(context, root, relative)
+    return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.{review}")
 
 
 def media_type_of(data: bytes) -> str | None:
