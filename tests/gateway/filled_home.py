@@ -22,7 +22,7 @@ from retinue.sessions.entries import Body, EntryId, MessageAdded, SettingChanged
 from retinue.sessions.session import SPAWNED_BY
 from retinue.sessions.usage import UsageRecord, append_usage
 from retinue.skills.learning.proposals import ProposalStore, SkillProposal, read_base
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from tests.gateway.conftest import Hall
@@ -154,7 +154,7 @@ def write_threads(hall: Hall, now: datetime) -> None:
 
 def write_outside(home: Home) -> None:
     """What came from outside: a file with a label, a person who asked for access, and a webhook without a token."""
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         labels = FileLabels(database, home.clock, FENNEL, home.paths.workspace.resolve())
         labels.record(["plan.md"], Label.UNTRUSTED, Via.TOOL)
         origin = Origin("telegram", "default", PeerKind.DIRECT, "52118", sender="52118", sender_name="Ada Lind")
@@ -227,7 +227,7 @@ def write_usage_of_weeks(home: Home, now: datetime) -> None:
 
 def write_background(home: Home, now: datetime) -> None:
     """Jobs with runs, and a day of heartbeats."""
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         jobs = JobStore(database, home.clock, random_uuid)
         for place, fields in enumerate(JOBS):
             job = jobs.add(draft_job(read_job_fields(fields), FENNEL, now, "UTC"))

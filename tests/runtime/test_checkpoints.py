@@ -10,7 +10,7 @@ import pytest
 from retinue.cli.main import run
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from retinue.testing.replies import calls, says
@@ -71,7 +71,7 @@ async def test_restored_text_keeps_its_label(stage: Stage) -> None:
 
 def with_labels(stage: Stage, use: object) -> object:
     assert callable(use)
-    database = Database(stage.home.path / "state.sqlite")
+    database = SqliteDatabase(stage.home.path / "state.sqlite")
     try:
         return use(FileLabels(database, FrozenClock(), DEFAULT_AGENT, Path(stage.workspace).resolve()))
     finally:

@@ -136,7 +136,7 @@ def test_a_state_file_is_created_once_with_its_whole_content(tmp_path: Path) -> 
     assert not create_atomic(secret, b"second")
     assert secret.read_bytes() == b"first"
     assert (mode_of(secret.parent), mode_of(secret)) == (0o700, 0o600)
-    assert os.listdir(secret.parent) == ["secret"]
+    assert [file.name for file in secret.parent.iterdir()] == ["secret"]
 
 
 def test_links_are_never_written_through(root: Root, outside: Path) -> None:

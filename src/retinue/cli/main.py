@@ -67,6 +67,7 @@ COMMANDS = {
     "export": ("retinue.cli.export_home:export_home", "Export everything in open formats, without secrets."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
+    "cluster": ("retinue.cli.cluster:cluster", "Show the gateways that share a PostgreSQL database."),
     "teams": ("retinue.cli.teams:teams", "Create teams in a PostgreSQL database; keep their secrets."),
     "members": (
         "retinue.cli.members:members",

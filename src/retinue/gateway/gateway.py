@@ -28,6 +28,7 @@ from retinue.runtime.channels.turn_display import AnswerPreviews, TypingIndicato
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
+from retinue.storage.postgres import Role
 from retinue.tools.approvals.store import Approval
 from retinue.wire.frames import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
@@ -44,6 +45,7 @@ class GatewayState:
     def __init__(self, started_at: datetime) -> None:
         self.started_at = started_at
         self.address = ""
+        self.role: Role = "all"
         self.ready = False
         self.draining = False
         self.metrics = Metrics()

@@ -58,6 +58,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.files import DiskFull, InputOutputError, ReadOnly
+from retinue.storage.postgres import Role
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from retinue.wire.frames import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MAX_READ_FRAME_BYTES, TICK_SECONDS, CloseCode
@@ -114,7 +115,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None) -> ShutdownRequest:
+async def run_gateway(
+    home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None, *, role: Role = "all"
+) -> ShutdownRequest:
     """Serve until a shutdown is requested; returns that request. Raises `AlreadyRunning` if the home has a gateway."""
     ending = shutdown or ShutdownRequest()
     settings = home.config.gateway
@@ -123,7 +126,8 @@ async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownReq
     try:
         with listen(host, settings.port if port is None else port) as opened:
             async with open_gateway(home, ending) as gateway:
-                gateway.state.address = address_of(opened)
+                gateway.state.address, gateway.state.role = address_of(opened), role
+                gateway.runtime.dispatcher.runs_turns = role != "front"
                 hangup = asyncio.Event()
                 with handling_signals(ending, hangup.set):
                     await _serve(gateway, opened, lock, ending, hangup)
@@ -143,8 +147,9 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         channels = OpenChannels(sessions)
         delivery = DeliveryService(sessions, channels)
         displays = TypingIndicator(sessions, channels, tasks), AnswerPreviews(sessions, channels, delivery, tasks)
-        tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
+        if home.team_storage is None:
+            tasks.start_soon(_run_when_writable, runtime, delivery.run)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, delivery, displays)
         prompts = ApprovalPrompts(sessions, connections.ask, connections.can_approve, delivery.wake)
@@ -173,8 +178,11 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
     tokens = TokenStore(database, home.clock)
     pairing = PairingStore(database, tokens, home.clock)
     try:
-        tokens.ensure_local(home.paths)
-        pairing.delete_all()
+        if home.team_storage is None:
+            tokens.ensure_local(home.paths)
+            pairing.delete_all()
+        else:
+            tokens.ensure_local(home.paths, f"{socket.gethostname()}:{home.paths.path}")
     except (DiskFull, InputOutputError, ReadOnly) as error:
         database.degrade(error)
     return Authenticator(home.config.gateway, tokens, pairing, runtime.shared.secrets, home.clock)
@@ -228,11 +236,23 @@ async def _serve(
 
 def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
     """Answer the messages that are left from before, and start jobs, heartbeats, clean-up and hooks."""
+    team = gateway.runtime.home.team_storage
+    if team is None:
+        log.info("%d sessions have unanswered messages", gateway.runtime.dispatcher.resume())
+        _begin_automation(gateway, tasks)
+        return
+    from retinue.gateway.cluster import ClusterMember  # most homes have no team
+
+    tasks.start_soon(ClusterMember(gateway, team, gateway.state.role).run, _begin_automation)
+
+
+def _begin_automation(gateway: Gateway, tasks: TaskGroup) -> None:
+    """Start what one gateway of a team does for all of them."""
     runtime, background = gateway.runtime, gateway.background
-    left = runtime.dispatcher.resume()
     background.hooks.adopt()
     background.subagents.adopt()
-    log.info("%d sessions have unanswered messages", left)
+    if runtime.home.team_storage is not None:
+        tasks.start_soon(background.delivery.run)
     tasks.start_soon(_clean_up, gateway)
     tasks.start_soon(_copy_databases, gateway)
     tasks.start_soon(make_backups, lambda: gateway.runtime.home)

@@ -13,7 +13,7 @@ from retinue.config.edit import Change, change_values
 from retinue.core.errors import UsageError
 from retinue.core.keys import parse_agent_id
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.agents.workspace import open_sessions
+from retinue.runtime.agents.workspace import open_import_target
 from retinue.runtime.automation.jobs import open_job_store
 from retinue.runtime.home import load_home
 from retinue.runtime.importing.openclaw_config import (
@@ -187,7 +187,7 @@ def _import_sessions(context: ImportContext, total: int, note: Note) -> StepResu
             done.omissions.append(Omission(agent.id, str(error)))
             continue
         route = ImportRoute((here,), here, here)
-        take = partial(import_each, route=route, open_store=partial(open_sessions, context.home))
+        take = partial(import_each, route=route, open_store=partial(open_import_target, context.home))
         one = SessionImport(context.source, agent, context.scratch, take, total).carry_out(note)
         done.imported += one.imported
         done.already += one.already

@@ -67,7 +67,6 @@ from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.web.outflow import restrict_answer, restrict_recovered
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
@@ -373,7 +372,7 @@ class SessionRunner:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Hold the session's lease, after waiting for a running turn."""
-        lease = SessionLease(self.parts.home.paths, self.key)
+        lease = self.parts.home.lease(self.key)
         await lease.acquire()
         try:
             with self._at_work():
