@@ -3,6 +3,7 @@ import { computed, signal } from "@preact/signals";
 import type { Credentials, Event, Hello, Scope } from "../generated/wire";
 import { forgetCredentials, keepCredentials, keptCredentials, takeCode } from "./credentials";
 import { type Call, Link, LinkLost, Refusal } from "./link";
+import { forgetConversations } from "./preferences";
 
 /** `out` shows the sign-in form, `asking` the code to compare, `in` the page. */
 export type Stage = "starting" | "out" | "asking" | "in";
@@ -81,6 +82,7 @@ export function signOut(problem = "", keeps = false): void {
   isOnline.value = false;
   hello.value = null;
   for (const leave of leavers) leave();
+  if (!keeps) forgetConversations();
   pairingCode.value = "";
   signInProblem.value = problem;
   stage.value = "out";
