@@ -139,7 +139,7 @@ class Inbound(Struct, frozen=True, rename="camel"):
         if self.owner or self.source is not Source.CHAT:
             return None
         if self.member is not None:
-            return Person(Role.CONTACT, f"member:{self.member}")
+            return Person.of_member(self.member)
         if origin is None:
             return None
         if origin.kind.is_shared:

@@ -83,12 +83,12 @@ def require_path(principal: Principal, path: str, base: str) -> None:
 def member_session(principal: Principal, key: SessionKey, *, is_named: bool) -> SessionKey:
     """The session that a client means.
 
-    A member's own conversations are `agent:<agent>:direct:<member>` and its threads; a plain name is that of a thread.
+    A member's own conversations are `agent:<agent>:direct:member.<member>` and its threads. A name is that of a thread.
     Raises `RequestRefused` for the conversation of anybody else.
     """
     if principal.member is None or owns_session(principal, key):
         return key
-    own = f"agent:{key.agent}:direct:{principal.member.id}"
+    own = own_session(key.agent, principal.member.id)
     if not is_named:
         return SessionKey.parse(own)
     if principal.is_owner:
@@ -101,11 +101,16 @@ def member_session(principal: Principal, key: SessionKey, *, is_named: bool) -> 
     raise RequestRefused(ErrorCode.NOT_FOUND, f"You have no session '{key.text[:200]}'.")
 
 
+def own_session(agent: AgentId, member: str) -> str:
+    """The key of a member's main conversation with an agent. The prefix keeps it apart from those of chat services."""
+    return f"agent:{agent}:direct:member.{member}"
+
+
 def owns_session(principal: Principal, key: SessionKey) -> bool:
     """Whether a session is a member's own conversation."""
     if principal.member is None:
         return False
-    own = f"agent:{key.agent}:direct:{principal.member.id}"
+    own = own_session(key.agent, principal.member.id)
     return key.text == own or key.text.startswith(f"{own}:thread:")
 
 

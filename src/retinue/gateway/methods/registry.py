@@ -79,6 +79,8 @@ async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: st
             ErrorCode.NOT_FOUND, f"There is no method '{name[:100]}'. The hello of `connect` lists all methods."
         )
     require_anywhere(call.principal, binding.method.scope)
+    if is_limited(call.principal) and name not in MEMBER_METHODS:
+        raise RequestRefused(ErrorCode.FORBIDDEN, NOT_FOR_MEMBERS)
     decoded = _read_mapping(params) if binding.takes_mapping else read_json(params, binding.method.params)
     if is_limited(call.principal):
         _check_member(call, binding.method, decoded)
@@ -88,9 +90,7 @@ async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: st
 
 def _check_member(call: Call, method: Method[Any, Any], params: Any) -> None:
     """Raise `RequestRefused` if a member may not call a method with these parameters."""
-    match MEMBER_METHODS.get(method.name):
-        case None:
-            raise RequestRefused(ErrorCode.FORBIDDEN, NOT_FOR_MEMBERS)
+    match MEMBER_METHODS[method.name]:
         case MemberRule.GENERAL:
             require_anywhere(call.principal, method.scope)
         case MemberRule.AGENT:
