@@ -51,6 +51,12 @@ class TeamHall:
         new = NewMember(login, login.partition("@")[0].title(), role, hash_password(PASSWORD, 8))
         return self.members.add(new, TeamRole.OWNER)
 
+    async def publish(self) -> None:
+        """Set `teams.publicUrl` to the address of the gateway, which is not known before it listens."""
+        self.hall.write_config(teams={**self.hall.config["teams"], "publicUrl": self.hall.url})
+        async with self.hall.http() as client:
+            (await client.post("/rpc/config.apply", json={})).raise_for_status()
+
     @asynccontextmanager
     async def browser(self) -> AsyncIterator[httpx2.AsyncClient]:
         """A client that keeps cookies and names its origin, as a browser does."""
@@ -167,11 +173,11 @@ async def begin(client: httpx2.AsyncClient) -> str:
     return response.headers["location"]
 
 
-async def wait_until_closed(socket: RawSocket) -> int | None:
+async def wait_until_closed(raw: RawSocket) -> int | None:
     """Wait until the gateway closes a connection; return the code."""
     try:
         while True:
-            await socket.receive()
+            await raw.receive()
     except ConnectionClosed as closed:
         return closed.rcvd.code if closed.rcvd is not None else None
 

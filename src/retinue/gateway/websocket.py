@@ -58,6 +58,8 @@ MAX_UNAUTHENTICATED = 64
 """How many connections may wait for their authentication at the same time."""
 PAIRING_POLL_SECONDS = 0.3
 """How often a pairing request is read; another process may have decided on it."""
+SIGN_IN_OF_TEAM = {"signIn": "team"}
+"""Tells the page that members of a team sign in here."""
 SEND_SECONDS = 30.0
 """How long queued frames may wait for a client to read them."""
 
@@ -108,6 +110,8 @@ class SocketEndpoint:
                 if isinstance(error, TimeoutError)
                 else explain_failure(error, "connect")
             )
+            if failure.code is ErrorCode.UNAUTHENTICATED and self._gateway.members is not None:
+                failure = replace(failure, details=SIGN_IN_OF_TEAM)
             self._gateway.state.metrics.refusals[failure.code] += 1
             await socket.send_text(_failure(identity, failure))
             await socket.close(CloseCode.POLICY, failure.code.value)
