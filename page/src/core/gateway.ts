@@ -14,6 +14,8 @@ export const isOnline = signal(false);
 /** What the person must know about the connection or the last action; empty if all is well. */
 export const trouble = signal("");
 export const signInProblem = signal("");
+/** Whether members of a team sign in here; their form is loaded then. */
+export const teamSignIn = signal(false);
 export const pairingCode = signal("");
 export const scopes = computed<readonly Scope[]>(() => hello.value?.scopes ?? []);
 
@@ -78,6 +80,7 @@ export function signIn(attempts: Credentials[], stay: boolean): void {
 
 export function signOut(problem = "", keeps = false): void {
   if (!keeps) forgetCredentials();
+  if (!problem && isMember()) void attempting(async () => (await import("./team")).leaveTeam());
   link?.close();
   isOnline.value = false;
   hello.value = null;
@@ -86,6 +89,10 @@ export function signOut(problem = "", keeps = false): void {
   pairingCode.value = "";
   signInProblem.value = problem;
   stage.value = "out";
+}
+
+function isMember(): boolean {
+  return hello.value?.tokenId.startsWith("member:") ?? false;
 }
 
 function connect(credentials: Credentials): void {
@@ -116,6 +123,7 @@ function waits(code: string): void {
 }
 
 function refused(refusal: Refusal): void {
+  teamSignIn.value = refusal.details.signIn === "team" || isMember();
   const next = attempt.others.shift();
   if (next) {
     connect(next);
@@ -129,6 +137,7 @@ function refused(refusal: Refusal): void {
 
 async function greeted(found: Hello): Promise<void> {
   hello.value = found;
+  teamSignIn.value = isMember();
   if (attempt.isTyped) {
     keepCredentials(found.token ? { token: found.token } : attempt.credentials, attempt.stay);
     attempt = { credentials: keptCredentials(), others: [], stay: true, isTyped: false };

@@ -146,14 +146,12 @@ class AccessStore:
         """End an access; every gateway closes its connections. False if it had ended before."""
         with self._database.transaction() as transaction:
             ended = transaction.run("end_access", id=identity, now=self._database.now())
-            transaction.notify()
             return bool(ended)
 
     def end_all(self, member: str) -> None:
         """End everything that a member signed in with."""
         with self._database.transaction() as transaction:
             transaction.run("end_all_access", member=member, now=self._database.now(), kept=[])
-            transaction.notify()
 
     def due(self) -> tuple[str, ...]:
         """The ids of sign-ins for which the identity provider has to be asked again."""

@@ -15,9 +15,6 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ConfigError, UsageError
 from retinue.storage.postgres.server import Connection, PostgresServer, read_statements
 
-CHANNEL = "retinue_access"
-"""The notification that the access of a team's members may have changed."""
-
 
 @cache
 def _statements() -> Mapping[str, bytes]:
@@ -36,10 +33,6 @@ class Transaction:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(_statements()[statement], {**values, "team": self._team})
             return cursor.fetchall() if cursor.description is not None else []
-
-    def notify(self) -> None:
-        """Notify all gateways of the team, at the end of the transaction, that access may have changed."""
-        self.run("notify")
 
 
 class TeamDatabase:
