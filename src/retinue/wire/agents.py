@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from retinue.core.messages import Usage
 from retinue.wire.frames import Method, Name, Nothing, Params, Wire
@@ -48,6 +48,9 @@ class SkillRow(Wire, frozen=True):
     tier: str
     eligible: bool
     reasons: list[str]
+    emoji: str = ""
+    key: str = ""
+    """The name under which `skills.entries` configures it."""
 
 
 class SkillList(Wire, frozen=True):
@@ -149,17 +152,22 @@ class ModelList(Wire, frozen=True):
 
 
 class AskUsage(OfAgent, frozen=True):
-    """The number of days to sum up, and how to group them."""
+    """The number of days to sum up, how to group them, and how to divide each group again.
+
+    The groups of jobs are named by agent and id; what no job used is in the group without a name.
+    """
 
     days: Annotated[int, Meta(ge=1, le=3_660)] = 30
-    by: Literal["day", "model", "source", "session", "agent"] = "day"
+    by: Literal["day", "model", "source", "session", "agent", "job"] = "day"
+    then_by: Literal["day", "model", "source", "session", "agent", "job"] | None = None
 
 
 class UsageSums(Wire, frozen=True):
-    """The usage in total and per group."""
+    """The usage in total and per group; with `thenBy` also the parts of each group."""
 
     total: Usage
     groups: dict[str, Usage]
+    parts: dict[str, dict[str, Usage]] = field(default_factory=dict)
 
 
 class BudgetRow(Wire, frozen=True):
