@@ -292,3 +292,14 @@ async def test_a_skill_and_a_key_of_the_configuration_are_found_with_their_text(
     keys = (await owner.result("config.find", query="gateway port"))["keys"]
     assert keys[0]["key"] == "gateway.port"
     assert (await owner.result("config.find", query="zebra crossing"))["keys"] == []
+
+
+async def test_a_prompt_says_what_changed_since_the_last_turn(hall: Hall, owner: RawSocket) -> None:
+    assert (await owner.result("prompt.show"))["since"] is None
+    await ask(owner, "hello")
+    assert (await owner.result("prompt.show"))["since"]["moved"] == ""
+    (hall.home.workspace / "SOUL.md").write_text("Be brief.\n")
+    since = (await owner.result("prompt.show"))["since"]
+    assert since["moved"] == "file:SOUL.md"
+    assert "changed" in since["because"]
+    assert "file:SOUL.md" in since["changed"]

@@ -210,11 +210,26 @@ class PromptSection(Wire, frozen=True):
     text: str
 
 
+class PromptChanges(Wire, frozen=True):
+    """The names of the sections that differ.
+
+    `moved` is the first section that a provider does not find in its cache any more, empty if the cache is still valid.
+    """
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    moved: str = ""
+    because: str = ""
+
+
 class Prompt(Wire, frozen=True):
     """The prompt of the next turn, and the sizes of its parts."""
 
     sections: list[PromptSection]
     report: dict[str, Any]
+    since: PromptChanges | None = None
+    """What differs from the prompt of the last turn; null if no turn was recorded."""
 
 
 AGENTS_LIST = Method("agents.list", Scope.READ, Nothing, AgentList, "List the agents.")

@@ -204,7 +204,14 @@ async def list_budgets(call: Call, params: wire.OfAgent) -> wire.BudgetList:
 @registry.implements(wire.PROMPT_SHOW)
 async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
-    prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
+    planner = call.runtime.runner(key).planner
+    prompt, tools = await planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
     records = (*prompt.system.records, *prompt.turn.records)
-    return wire.Prompt(convert(records, list[wire.PromptSection], from_attributes=True), to_plain(report))
+    sections = convert(records, list[wire.PromptSection], from_attributes=True)
+    diff = planner.diff_to_sent(report) if params.mode == "full" else None
+    if diff is None:
+        return wire.Prompt(sections, to_plain(report))
+    moved = (diff.moved.name, diff.moved.because) if diff.moved else ("", "")
+    changes = wire.PromptChanges(list(diff.added), list(diff.removed), list(diff.changed), *moved)
+    return wire.Prompt(sections, to_plain(report), changes)
