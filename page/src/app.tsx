@@ -46,6 +46,7 @@ export function App() {
 
 function Shell() {
   const { view } = route.value;
+  thread.drawn.value;
   return (
     <div
       id="shell"

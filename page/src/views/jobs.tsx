@@ -169,7 +169,7 @@ function columnsOf(isOfOne: boolean, cost: (job: Job) => number, change: Change,
         ),
       by: ({ lastRun }) => lastRun?.startedAt ?? "",
     },
-    { title: "Spent", cell: (job) => dollars(cost(job)), by: cost, isNumber: true },
+    { title: "Spent", cell: (job) => (cost(job) ? dollars(cost(job)) : "–"), by: cost, isNumber: true },
     { title: "Actions", cell: (job) => may("admin") && <RowActions job={job} change={change} /> },
   ];
 }
