@@ -1,5 +1,5 @@
 // The configuration: each key with its documentation, default and origin; changes are shown before they are stored.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
 import { go, route } from "../core/router";
@@ -56,6 +56,7 @@ function Form({ config, reload }: { config: ConfigValue; reload: () => Promise<v
   const path = route.value.subject || sections[0]!;
   const [changes, setChanges] = useState<Changes>(new Map());
   const [wanted, setWanted] = useState("");
+  useEffect(() => setWanted(""), [path]);
   const set = (key: string, value: unknown) => setChanges(new Map(changes).set(key, value));
   const section = path.split(".")[0]!;
   return (
@@ -79,8 +80,12 @@ function Form({ config, reload }: { config: ConfigValue; reload: () => Promise<v
         {config.problems.map((problem) => (
           <ErrorCard key={problem} problem={problem} />
         ))}
-        <Crumbs path={path} />
-        <Keys key={path} path={path} changes={changes} set={set} />
+        {!wanted.trim() && (
+          <>
+            <Crumbs path={path} />
+            <Keys key={path} path={path} changes={changes} set={set} />
+          </>
+        )}
         {changes.size > 0 && (
           <SaveBar config={config} changes={changes} clear={() => setChanges(new Map())} reload={reload} />
         )}
