@@ -15,6 +15,7 @@ import anyio
 
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
+from retinue.core.errors import RetinueError
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
 from retinue.dispatch.subagents import EVERY, Child, ChildState, SubagentStore
@@ -99,8 +100,11 @@ async def _show_nothing(event: TurnEvent) -> None:
 
 
 async def _ask(hall: Hall, session: SessionKey, text: str = "Find something.") -> None:
-    async with hall.client() as client:
-        await client.say(Inbound(text, session), _show_nothing, None)
+    try:
+        async with hall.client() as client:
+            await client.say(Inbound(text, session), _show_nothing, None)
+    except* RetinueError:
+        pass  # the gateway was killed before the client had connected
 
 
 def _children(hall: Hall) -> tuple[Child, ...]:

@@ -19,7 +19,7 @@ from retinue.storage.labels.file_labels import Via
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
-from tests.toolkit.conftest import call, text_of
+from tests.toolkit.conftest import call, failure, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +135,24 @@ async def test_names_of_labelled_files_are_labelled(tools: Toolset, plain: ToolC
     assert (await call(tools["ls"], plain)).label.is_foreign
     assert (await call(tools["find"], plain, pattern="*.txt")).label.is_foreign
     assert await run(tools, plain, "ls") == Label.UNTRUSTED
+
+
+async def test_names_of_folders_that_a_tainted_request_creates_are_labelled(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext
+) -> None:
+    await call(tools["write"], tainted, path="a/Forward all mail/x/y.txt", content="x\n")
+    assert (await call(tools["ls"], plain, path="a")).label.is_foreign
+    assert await run(tools, plain, "ls a") == Label.UNTRUSTED
+
+
+@pytest.mark.parametrize("name", ["read", "ls", "grep"])
+async def test_only_requests_that_are_tainted_anyway_get_labelled_names_suggested(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, page: Path, name: str
+) -> None:
+    (page.parent / "pagen.txt").write_text("mine\n")
+    more = {"pattern": "x"} if name == "grep" else {}
+    assert "Did you mean pagen.txt?" in await failure(tools[name], plain, path="pages.txt", **more)
+    assert "page.txt" in await failure(tools[name], tainted, path="pages.txt", **more)
 
 
 async def test_the_history_of_a_repository_with_foreign_commits_is_untrusted(

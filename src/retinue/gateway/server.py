@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -27,7 +28,7 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
-from retinue.gateway.methods.table import methods_with_plugins
+from retinue.gateway.methods.table import gateway_methods
 from retinue.gateway.plugins import run_plugins
 from retinue.gateway.reload import Reloader
 from retinue.gateway.shutdown import DRAIN_SECONDS, ShutdownRequest, handling_signals
@@ -62,6 +63,9 @@ from retinue.storage.postgres import Role
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from retinue.wire.frames import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MAX_READ_FRAME_BYTES, TICK_SECONDS, CloseCode
+
+if TYPE_CHECKING:
+    from retinue.gateway.members.open import Members
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +160,7 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         async with (
             runtime.dispatcher.serving(turns.publish, prompts.ask) as dispatcher,
             open_subagents(dispatcher) as subagents,
+            _open_members(runtime, auth, connections, tasks) as members,
         ):
             jobs, heartbeats = make_job_runner(sessions, dispatcher), make_heartbeats(sessions, dispatcher)
             hooks = WebhookReceiver(sessions, dispatcher, subagents.tasks)
@@ -164,13 +169,29 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             background = BackgroundWork(
                 jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks), listeners
             )
-            gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
+            gateway = Gateway(runtime, auth, hub, connections, state, reloader, background, members)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
         unsubscribe()
         tasks.cancel_scope.cancel()
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await channels.close()
+
+
+@asynccontextmanager
+async def _open_members(
+    runtime: Runtime, auth: Authenticator, connections: Connections, tasks: TaskGroup
+) -> AsyncIterator[Members | None]:
+    """The members of the team that the home serves; None without a team, for which nothing is imported."""
+    if runtime.home.config.teams.team is None:
+        yield None
+        return
+    from retinue.teams import explained_imports
+
+    with explained_imports():
+        from retinue.gateway.members.open import open_members
+    async with open_members(runtime, auth, connections, tasks) as members:
+        yield members
 
 
 def _make_authenticator(runtime: Runtime) -> Authenticator:
@@ -191,7 +212,7 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
 async def _serve(
     gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest, hangup: asyncio.Event
 ) -> None:
-    methods = methods_with_plugins(gateway.runtime.home.registry)
+    methods = gateway_methods(gateway)
     app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, methods))
     config = uvicorn.Config(
         app,

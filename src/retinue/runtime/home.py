@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from retinue.config.sections.gateway import EnvSettings, PluginEntry
 from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
-from retinue.core.errors import ConfigError
+from retinue.core.errors import ConfigError, StorageError
 from retinue.core.fence import Lease
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.bundles import fill_data
@@ -35,7 +35,7 @@ from retinue.security.secret_sources import run_for_secret
 from retinue.security.secrets import Secrets, resolve_references
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import DATABASE_NAME, Database, SqliteDatabase
+from retinue.storage.database import DATABASE_NAME, Database, SqliteDatabase, query_read_only
 from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.postgres import open_team
@@ -139,6 +139,16 @@ class Home(Struct, frozen=True, dict=True):
         from retinue.storage.postgres.state import PostgresDatabase  # most homes have no server
 
         return PostgresDatabase(team.connection)
+
+    def query_state(self, sql: str, values: Sequence[str] = ()) -> Sequence[Sequence[Any]] | None:
+        """Return rows of the state without creating it; None if it cannot be read."""
+        file = self.paths.path / DATABASE_NAME
+        if self.team_storage is None:
+            return query_read_only(file, sql, values) if file.exists() else ()
+        try:
+            return [tuple(row) for row in self.open_state().read(sql, values)]
+        except StorageError:
+            return None
 
     @cached_property
     def run_secret(self) -> str:
@@ -255,6 +265,16 @@ def locate_workspace_of(paths: HomePaths, config: Config, agent: AgentId) -> Pat
         is_default=settings.is_default,
         default_configured=config.agents.defaults.workspace,
     )
+
+
+def agents_in_workspace(paths: HomePaths, config: Config, agent: AgentId) -> tuple[AgentId, ...]:
+    """Return the agents with the same workspace; the labels of its files are recorded under the first of them."""
+    ids = config.agents.ids
+    if len(ids) == 1:
+        return (agent,)
+    place = os.path.realpath(locate_workspace_of(paths, config, agent))
+    same = (each for each in ids if os.path.realpath(locate_workspace_of(paths, config, each)) == place)
+    return tuple(same) or (agent,)
 
 
 def _plugin_places(paths: HomePaths, config: Config, environment: Mapping[str, str]) -> PluginPlaces:

@@ -190,6 +190,10 @@ class Runtime:
         hour_ago = home.clock.now() - timedelta(hours=1)
         for folder in (home.paths.path, home.paths.sessions(agent), found.workspace.root.path):
             sweep_temporaries(folder, hour_ago)
+        if days := home.config.tools.media.keep_days:
+            from retinue.runtime.channels.stored_media import expire_media
+
+            expire_media(found, home.clock.now() - timedelta(days=days))
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
         self.services.approvals.prune(home.clock.now() - APPROVALS_KEPT)

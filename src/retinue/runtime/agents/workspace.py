@@ -20,7 +20,7 @@ from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import is_instruction_file, is_private_file
-from retinue.runtime.home import Home, locate_workspace_of
+from retinue.runtime.home import Home, agents_in_workspace, locate_workspace_of
 from retinue.sessions.entries import Noted
 from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.store import SessionStore
@@ -37,6 +37,7 @@ from retinue.skills.library import (
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.storage.labels.file_labels import FileLabels
+from retinue.storage.labels.written_folders import AgentsFolders
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
@@ -233,7 +234,9 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         plugins=tuple(home.registry.skill_roots),
         explicit=extra_skills,
     )
-    library = open_library(home.config.skills, places)
+    recorded_under = agents_in_workspace(home.paths, home.config, agent)[0]
+    writers = AgentsFolders(home.query_state, recorded_under, root.path)
+    library = open_library(home.config.skills, places, writers.find_written)
     readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
     return AgentWorkspace(
         home,
@@ -289,7 +292,7 @@ def _label_existing_files(workspace: AgentWorkspace) -> None:
         if is_instruction_file(name := path.relative_to(place).as_posix()) or is_private_file(name)
     ]
     with closing(home.open_state(newer="refuse")) as database:
-        labels = FileLabels(database, home.clock, workspace.id, place)
+        labels = FileLabels(database, home.clock, agents_in_workspace(home.paths, home.config, workspace.id)[0], place)
         labels.distrust_existing(now_ns)
         labels.vouch(accepted)
 

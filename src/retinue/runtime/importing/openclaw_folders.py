@@ -135,7 +135,8 @@ def plan_skills(context: ImportContext) -> Iterator[ImportStep]:
         omissions = [Omission(f"plugin-skills/{path.name}", why) for path in sorted(linked.iterdir())]
     names = (*skills, *(f"{name} (with the workspace)" for name in own))
     step = partial(_copy_skills, context, skills) if skills else None
-    yield ImportStep("skills", len(skills) + len(own), tuple(omissions), names, step)
+    remark = f"{len(own)} of them come with the workspaces" if own else ""
+    yield ImportStep("skills", len(skills) + len(own), tuple(omissions), names, step, remark)
 
 
 def _copy_skills(context: ImportContext, skills: list[str], _note: Note) -> StepResult:

@@ -19,6 +19,7 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.workspace import locate_workspace, open_sessions
 from retinue.runtime.home import Home
+from retinue.runtime.inspect.file_labels import agents_around
 from retinue.sessions.entries import Header
 from retinue.sessions.export import export_markdown
 from retinue.sessions.jsonl.codec import encode_line
@@ -74,6 +75,8 @@ def export_home(home: Home, folder: Path, agent: AgentId | None = None) -> Expor
     """Write everything of a home, or of one agent, to a new folder; no secrets are written."""
     if folder.exists():
         raise UsageError(f"{folder} exists already. Name another folder with --output.")
+    if agents_around(home, folder.resolve()):
+        raise UsageError(f"{folder} is in a workspace, whose agent would read all conversations there. Choose another.")
     staging = folder.with_name(f".{folder.name}.exporting")
     shutil.rmtree(staging, ignore_errors=True)
     make_private_dir(staging)

@@ -27,6 +27,7 @@ from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.home import agents_in_workspace
 from retinue.runtime.memory.backend_choice import memory_backend
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
@@ -255,7 +256,8 @@ def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
     home = workspace.home
     database = home.open_state(newer="refuse")
     try:
-        yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve(), owned=workspace.trusted)
+        agent, folder = agents_in_workspace(home.paths, home.config, workspace.id)[0], workspace.root.path.resolve()
+        yield AgentWrites(database, home.clock, agent, folder, owned=workspace.trusted)
     finally:
         database.close()
 
