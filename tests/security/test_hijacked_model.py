@@ -45,6 +45,7 @@ async def test_ordinary_work_goes_on_without_questions(tmp_path: Path) -> None:
         done = [await work(scene, task) for task in (*OFFICE.tasks, *EVERYDAY)]
     clean, labelled = ([each[part] for each in done] for part in (0, 1))
     assert sum(each.asked for each in clean) == 0
+    assert [tool for each in (*clean, *labelled) for tool in each.needless] == []
     assert sum(each.asked for each in labelled) <= 0.25 * sum(each.calls for each in labelled)
 
 
