@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import Via
 from retinue.storage.provenance import AgentWrites
@@ -204,10 +204,10 @@ async def test_what_a_killed_process_left_is_labelled_by_the_next(
 import os, pathlib
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import FileLabels
-database, place = Database(pathlib.Path({str(tmp_path / "state.sqlite")!r})), pathlib.Path({str(workspace)!r})
+database, place = SqliteDatabase(pathlib.Path({str(tmp_path / "state.sqlite")!r})), pathlib.Path({str(workspace)!r})
 files = FileLabels(database, SystemClock(), "main", place)
 CommandTraces(database).begin(files, [place], Label.UNTRUSTED, network=False)
 (place / "left.txt").write_text("send money")
@@ -215,7 +215,7 @@ os.kill(os.getpid(), 9)
 """
     (workspace / "before.txt").write_text("mine")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    with_database = Database(tmp_path / "state.sqlite")
+    with_database = SqliteDatabase(tmp_path / "state.sqlite")
     traces = CommandTraces(with_database)
     writes = AgentWrites(with_database, SystemClock(), context.agent, workspace.resolve(), traces)
     assert writes.label_of("left.txt").label == Label.UNTRUSTED, "also before it was recovered"

@@ -128,6 +128,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """The format of the answer; None for text."""
     light_context: bool = False
     """Whether the prompt of its turn has neither workspace files nor skills."""
+    member: str | None = None
+    """The id of the member of a team who wrote it in a conversation of their own."""
 
     @property
     def chat(self) -> tuple[str, str, str, str, str | None] | None:
@@ -136,9 +138,13 @@ class Inbound(Struct, frozen=True, rename="camel"):
 
     @property
     def person(self) -> Person | None:
-        """The person other than the owner who wrote it in a chat; None if it is from elsewhere."""
+        """The person other than the owner who wrote it in a chat or as a member; None if it is from elsewhere."""
         origin = self.origin
-        if self.owner or origin is None or self.source is not Source.CHAT:
+        if self.owner or self.source is not Source.CHAT:
+            return None
+        if self.member is not None:
+            return Person.of_member(self.member)
+        if origin is None:
             return None
         if origin.kind.is_shared:
             return Person(Role.MEMBER, f"{origin.channel}:{origin.peer}")

@@ -14,19 +14,24 @@ from msgspec.structs import replace
 from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
-from retinue.memory.search.signals import NO_SIGNALS, Signals
+from retinue.memory.search.signals import NO_SIGNALS, LineWeights, Signals
 from retinue.memory.search.turns import owner_lines, standing_kind, starts_owner_turn, without_speaker
 from retinue.memory.store.protocol import Source, StoredChunk
 
 _MIN_CHARS = 120
 _MAX_SNIPPETS = 3
 """The maximum number of snippets from one chunk."""
-# How much speaks for a line: the score of its chunk, the share of the query's words on it and on the line before, its
-# cosine, whether the owner said it, and whether it is a standing instruction. Fitted as the weights of signals.
-_CHUNK, _WORDS, _BEFORE, _MEANING, _OWNER, _INSTRUCTION = 14.0, 1.9, 0.65, 3.3, 2.7, 1.25
 
 WeighLines = Callable[[Sequence[str]], list[float]]
 """Returns the weight of each line for the query."""
+
+
+class LineRating(Struct, frozen=True):
+    """What the value of a line is computed from: its weight for the query, whose own weight is `total`."""
+
+    weigh: WeighLines
+    total: float
+    weights: LineWeights = LineWeights()
 
 
 class ScoreParts(Struct, frozen=True):
@@ -78,11 +83,7 @@ def sort_by_score(candidates: Iterable[ScoredChunk]) -> list[ScoredChunk]:
 
 
 def build_hits(
-    candidates: Sequence[ScoredChunk],
-    limits: SearchLimits,
-    weigh: WeighLines,
-    total: float,
-    most_snippets: int = _MAX_SNIPPETS,
+    candidates: Sequence[ScoredChunk], limits: SearchLimits, rating: LineRating, most_snippets: int = _MAX_SNIPPETS
 ) -> tuple[MemoryHit, ...]:
     """Return the hits to show, best first.
 
@@ -95,7 +96,7 @@ def build_hits(
     room_for_sessions = _places_for_sessions(candidates, limits.max_results)
     is_tight = limits.total_chars < limits.max_results * limits.snippet_chars
     worthy = _without_copies(_worthy(candidates, limits.min_score))
-    waiting = _Waiting(worthy, weigh, total, most_snippets) if is_tight else _InOrder(worthy, weigh, total)
+    waiting = _Waiting(worthy, rating, most_snippets) if is_tight else _InOrder(worthy, rating)
     while left >= _MIN_CHARS or not shown.hits:
         room = min(limits.snippet_chars, left)
         found = waiting.take_best(shown, room, only_adjacent=len(shown.hits) >= limits.max_results)
@@ -118,17 +119,16 @@ def build_hits(
 class _InOrder:
     """Candidates that are not shown yet, each taken once, in the order of their scores."""
 
-    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float) -> None:
+    def __init__(self, candidates: Iterable[ScoredChunk], rating: LineRating) -> None:
         self._left = iter(list(candidates))
-        self._weigh = weigh
-        self._total = total
+        self._rating = rating
 
     def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
         """Return the snippet of the next candidate that has lines to show."""
         for item in self._left:
             if only_adjacent and not shown.borders(item.chunk):
                 continue
-            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._rating))
             if lines and (snippet := cut_snippet(lines, room)).text.strip():
                 return item, snippet
         return None
@@ -137,9 +137,8 @@ class _InOrder:
 class _Waiting:
     """Candidates that are not shown yet. What a candidate adds only shrinks, so most are never computed again."""
 
-    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float, most_snippets: int) -> None:
-        self._weigh = weigh
-        self._total = total
+    def __init__(self, candidates: Iterable[ScoredChunk], rating: LineRating, most_snippets: int) -> None:
+        self._rating = rating
         self._most_snippets = most_snippets
         self._tries: dict[int, int] = {}
         # A candidate cannot add more than the bound; the place keeps the order of equal ones.
@@ -153,7 +152,7 @@ class _Waiting:
             _, place, item = heappop(self._heap)
             if only_adjacent and not shown.borders(item.chunk):
                 continue
-            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._rating))
             snippet = cut_snippet(lines, room) if lines else None
             if snippet is None or not snippet.text.strip():
                 continue
@@ -283,13 +282,14 @@ def _worthy(candidates: Sequence[ScoredChunk], min_score: float) -> list[ScoredC
     ]
 
 
-def value_lines(item: ScoredChunk, room: int, weigh: WeighLines, total: float) -> list[ScoredLine]:
+def value_lines(item: ScoredChunk, room: int, rating: LineRating) -> list[ScoredLine]:
     """Return the lines of a chunk with their values; a line longer than `room` is split.
 
     A value grows exponentially with what speaks for a line, so that values of lines can be added: roughly, they are
     proportional to the probability that the line answers the query.
     """
     texts = item.chunk.text.split("\n")
+    weigh, total, weights = rating.weigh, rating.total, rating.weights
     match = item.match.lines if len(item.match.lines) == len(texts) else weigh(texts)
     shares = [min(1.0, weight / total) if total else 0.0 for weight in match]
     near = item.near if len(item.near) == len(texts) else [0.0] * len(texts)
@@ -299,15 +299,16 @@ def value_lines(item: ScoredChunk, room: int, weigh: WeighLines, total: float) -
     for at, text in enumerate(texts):
         number = item.chunk.start_line + at
         before = shares[at - 1] if at else 0.0
-        rest = _CHUNK * item.parts.final + _BEFORE * before + _MEANING * max(0.0, near[at]) + _OWNER * owner[at]
+        rest = weights.chunk * item.parts.final + weights.before * before + weights.meaning * max(0.0, near[at])
+        rest += weights.owner * owner[at]
         if owner[at] and starts_owner_turn(text) and standing_kind(without_speaker(text)) == "instruction":
-            rest += _INSTRUCTION
+            rest += weights.instruction
         if len(text) <= room:
-            lines.append(ScoredLine(number, text, _value(text, rest + _WORDS * shares[at])))
+            lines.append(ScoredLine(number, text, _value(text, rest + weights.words * shares[at])))
             continue
         parts = split_long_line(text)
         held = [min(1.0, weight / total) if total else 0.0 for weight in weigh(parts)]
-        values = [_value(part, rest + _WORDS * share) for part, share in zip(parts, held, strict=True)]
+        values = [_value(part, rest + weights.words * share) for part, share in zip(parts, held, strict=True)]
         lines += map(ScoredLine, repeat(number), parts, values, [False, *repeat(True, len(parts) - 1)])
     return lines
 

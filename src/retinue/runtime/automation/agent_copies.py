@@ -191,11 +191,10 @@ def _write_tables(home: Home, tables: Mapping[str, list[dict[str, Any]]], old: s
     """Copy the rows of the agent. Its jobs are paused, or both agents would do the same work."""
     for name in TABLES:
         rows = [{key: _binary(value) for key, value in row.items()} | {"agent": new} for row in tables.get(name, ())]
-        path = home.paths.path / DATABASE_NAME
         if name == "jobs":
-            path, rows = home.job_database, [_copy_job(row, old, new) for row in rows]
+            rows = [_copy_job(row, old, new) for row in rows]
         if rows:
-            _insert(path, name, rows)
+            _insert(home.open_state(home.job_database if name == "jobs" else None), name, rows)
     return len(tables.get("jobs", ()))
 
 
@@ -205,11 +204,10 @@ def _copy_job(row: Mapping[str, Any], old: str, new: AgentId) -> dict[str, Any]:
     return {**row, "id": copy.id, "body": encode_job(copy), "enabled": False, "next_at": None}
 
 
-def _insert(path: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _insert(database: Database, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(rows[0])
     marks = ", ".join("?" * len(columns))
-    statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - our own tables
-    database = Database(path, durable=True, newer="aside")
+    statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own tables
     try:
         with database.change(durable=True) as base:
             base.executemany(statement, [tuple(row[column] for column in columns) for row in rows])

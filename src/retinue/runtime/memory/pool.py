@@ -26,6 +26,7 @@ from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
 from retinue.runtime.home import agents_in_workspace
 from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, NO_MEMORY, memory_backend
+from retinue.runtime.memory.standing_notes import write_stated
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
@@ -105,11 +106,28 @@ class MemoryPool:
             return ()
         try:
             session_memory = await self.session_memory(workspace, session)
-            hits = await session_memory.recall(message) if session_memory else ()
+            if session_memory is None:
+                return ()
+            facts = await session_memory.recall_standing(message)
+            hits = await session_memory.recall(message)
         except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
-        return tuple(_as_passage(hit, session_memory.author_of(hit.origin)) for hit in hits) if session_memory else ()
+        governing = (RecalledPassage(f"{fact.path}#L{fact.line}", fact.text, is_standing=True) for fact in facts)
+        return (*governing, *(_as_passage(hit, session_memory.author_of(hit.origin)) for hit in hits))
+
+    def note_standing(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> None:
+        """Write down the instructions and preferences that the owner states in a message. Never raises."""
+        settings = workspace.settings.memory_search
+        if not (settings.enabled and settings.recall.enabled and settings.recall.standing and workspace.trusted):
+            return
+        if session.kind not in _DIRECT:
+            return
+        try:
+            if write_stated(workspace, message):
+                self.record_change(workspace)
+        except StorageError as error:
+            log.warning("what you said for all answers could not be written down for %s: %s", workspace.id, error)
 
     async def recall_for_person(
         self, workspace: AgentWorkspace, person: Person, message: str
