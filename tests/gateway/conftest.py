@@ -24,7 +24,7 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.server import run_gateway
 from retinue.gateway.shutdown import ShutdownRequest
 from retinue.runtime.home import load_home
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.testing.modelserver import ModelServer
@@ -79,7 +79,7 @@ class Hall:
 
     @contextmanager
     def book(self) -> Iterator[TokenStore]:
-        database = Database(self.home.path / DATABASE_NAME)
+        database = SqliteDatabase(self.home.path / DATABASE_NAME)
         try:
             yield TokenStore(database, SystemClock())
         finally:

@@ -17,7 +17,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.errors import OutsideRoot, UsageError
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.memory.embed_texts import MIN_BATCH_TEXTS
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.provenance import AgentWrites
 from tests.memory.batchserver import BatchServer
 
@@ -201,7 +201,7 @@ def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, pl
     (vault / "page.md").write_text("The harbour is closed, says a page.\n")
     note(home, "memory/page.md", "The harbour is closed, says a page.\n")
     path = "memory/page.md" if place == "workspace" else str(vault / "page.md")
-    with closing(Database(home / "state.sqlite")) as database:
+    with closing(SqliteDatabase(home / "state.sqlite")) as database:
         writes = AgentWrites(database, SystemClock(), DEFAULT_AGENT, home / "workspace")
         writes.record(path, ["The harbour is closed, says a page."])
     origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}

@@ -18,6 +18,7 @@ import { thread } from "./thread";
 const NEAR_END = 120;
 
 export function ChatView() {
+  thread.drawn.value;
   const isSetup = Boolean(setup.value?.next && setup.value.offered);
   return (
     <div class="chat">

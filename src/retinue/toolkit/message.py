@@ -42,6 +42,8 @@ class Order(Struct, frozen=True):
     reply_to: str | None = None
     emoji: str | None = None
     buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
+    loads_links: bool = True
+    """Whether the chat may load what the text links to, for a preview."""
 
 
 class Messenger(Protocol):
@@ -80,7 +82,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
                 title = f"Send a message to {order.to.peer}"
                 await require_approval_if_tainted(Sink.MESSAGES, "message", title, facts, context)
-            order = replace(order, text=show_answer(order.text, context))
+            is_free = not context.asks_at(Sink.FETCH)
+            order = replace(order, text=show_answer(order.text, context), loads_links=is_free)
             for address in filter(is_address, order.media):  # the chat's service fetches it
                 await hosts.require("message", address, context)
             return ToolOutput.of(messenger.send(order, context.session, context.root))

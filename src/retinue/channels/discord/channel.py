@@ -44,6 +44,8 @@ TOKEN_VARIABLE = "DISCORD_BOT_TOKEN"  # noqa: S105 - the name of a variable
 SUPPRESS_EMBEDS, EPHEMERAL = 1 << 2, 1 << 6
 CHANNEL_MESSAGE, DEFERRED_UPDATE = 4, 6
 HISTORY = "100"
+MAX_PAGES = 10
+"""How many pages of a chat are read after an interruption."""
 MAX_COMMANDS = 100
 MAX_CHATS = 1_000
 
@@ -151,15 +153,37 @@ class DiscordChannel:
 
     async def _catch_up(self, chat: str, last: str, position: GatewayPosition, inbox: ChannelInbox) -> GatewayPosition:
         """Read the messages of a chat that were written while there was no session."""
-        try:
-            found = await self._api.call("GET", f"channels/{chat}/messages", after=last, limit=HISTORY)
-        except DiscordRefused as error:
-            log.info("the messages of %s could not be read: %s", chat, error)
-            return position
-        for message in sorted(found or (), key=lambda each: int(each["id"])):
-            await self._take_message(message, inbox)
-            position = position.with_message(chat, str(message["id"]))
+        assert self._reader is not None
+        members: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            try:
+                found = await self._api.call("GET", f"channels/{chat}/messages", after=last, limit=HISTORY)
+                # These messages do not say that they are of a server, so they would be taken for direct ones.
+                facts = await self._api.call("GET", f"channels/{chat}") if found else {}
+            except DiscordRefused as error:
+                log.info("the messages of %s could not be read: %s", chat, error)
+                break
+            self._reader.learn_channel(facts)
+            guild = str(facts.get("guild_id") or "")
+            for message in sorted(found or (), key=lambda each: int(each["id"])):
+                last, author = str(message["id"]), str(message["author"]["id"])
+                if guild:
+                    if author not in members:
+                        members[author] = await self._find_member(guild, author)
+                    message |= {"guild_id": guild, "member": members[author]}
+                await self._take_message(message, inbox)
+                position = position.with_message(chat, last)
+            if len(found or ()) < int(HISTORY):
+                break
         return position
+
+    async def _find_member(self, guild: str, person: str) -> dict[str, Any]:
+        """Return what a server says of a person, such as the roles; nothing of those who left it."""
+        try:
+            found: dict[str, Any] = await self._api.call("GET", f"guilds/{guild}/members/{person}")
+        except DiscordRefused:
+            return {}
+        return found
 
     async def _take_message(self, data: Mapping[str, Any], inbox: ChannelInbox) -> None:
         assert self._reader is not None
@@ -194,7 +218,7 @@ class DiscordChannel:
             case _:
                 return
         kind = DEFERRED_UPDATE if data.get("type") == COMPONENT and not told else CHANNEL_MESSAGE
-        answer = {"type": kind, "data": {"content": told[:1_900], "flags": EPHEMERAL} if told else None}
+        answer = {"type": kind, **({"data": {"content": told[:1_900], "flags": EPHEMERAL}} if told else {})}
         try:
             await self._api.call("POST", f"interactions/{data['id']}/{data['token']}/callback", answer)
         except RetinueError as error:

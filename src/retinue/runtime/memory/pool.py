@@ -24,13 +24,14 @@ from retinue.core.labels import Label, mix
 from retinue.core.people import PEOPLE_FOLDER, Person
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.home import agents_in_workspace
 from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, NO_MEMORY, memory_backend
 from retinue.runtime.memory.standing_notes import write_stated
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
 from retinue.storage.labels.command_traces import CommandTraces
-from retinue.storage.labels.written_lines import lines_of
+from retinue.storage.labels.written_lines import lines_of, share_records
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
@@ -61,16 +62,22 @@ class MemoryPool:
         self._due: defaultdict[AgentId, set[str]] = defaultdict(set)
         self._openings: dict[AgentId, anyio.Event] = {}
         self._embedders: dict[AgentId, list[Embedder]] = {}
-        self._prepared: set[AgentId] = set()
+        self._recorded_under: dict[AgentId, AgentId] = {}
+        """The agent under which the labels of an agent's files are recorded."""
         self._stack = AsyncExitStack()
         self._lock = anyio.Lock()
 
     def writes(self, workspace: AgentWorkspace) -> AgentWrites:
         """Return the record of untrusted lines in an agent's notes."""
-        folder = workspace.root.path.resolve()
-        writes = AgentWrites(self.database, workspace.home.clock, workspace.id, folder, self.traces, workspace.trusted)
-        if workspace.id not in self._prepared:
-            self._prepared.add(workspace.id)
+        home, folder = workspace.home, workspace.root.path.resolve()
+        known = self._recorded_under.get(workspace.id)
+        first, *others = (known,) if known else agents_in_workspace(home.paths, home.config, workspace.id)
+        writes = AgentWrites(self.database, home.clock, first, folder, self.traces, workspace.trusted)
+        if known is None:
+            self._recorded_under[workspace.id] = first
+            if others:
+                with self.database.change() as base:
+                    share_records(base, first, others)
             self.traces.recover(writes.files)
             if not workspace.trusted:
                 writes.files.distrust_unless_done()

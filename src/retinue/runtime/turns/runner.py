@@ -67,8 +67,7 @@ from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
-from retinue.storage.process_locks import SessionLease
-from retinue.toolkit.web.outflow import restrict_answer
+from retinue.toolkit.web.outflow import restrict_answer, restrict_recovered
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
 log = logging.getLogger(__name__)
@@ -312,7 +311,8 @@ class SessionRunner:
             return replace(archived, usage=usage, interrupted=True)
         reply = parse_reply(found.answers[-1].text)
         outbound = self._outbound(run, TurnStatus.OK, reply.text)
-        return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+        answer = replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+        return restrict_recovered(answer, self.parts.store.open(self.key).messages)
 
     async def _start_over_if_due(self, show: Emit) -> None:
         """Archive a session that its reset rules end, before the message that would continue it."""
@@ -372,7 +372,7 @@ class SessionRunner:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Hold the session's lease, after waiting for a running turn."""
-        lease = SessionLease(self.parts.home.paths, self.key)
+        lease = self.parts.home.lease(self.key)
         await lease.acquire()
         try:
             with self._at_work():
