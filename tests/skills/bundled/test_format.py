@@ -29,7 +29,10 @@ each_skill = pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.name
 each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parts[-3]}/{path.name}")
 
 NEEDS: dict[str, tuple[str, ...]] = {
+    "git": ("git", "python3"),
     "github": ("gh", "python3"),
+    "postgres": ("psql", "python3"),
+    "ssh": ("ssh", "python3"),
     "tmux": ("tmux", "python3"),
 }
 """The programs of the skills that need more than Python."""
@@ -37,7 +40,7 @@ IMPORTED_AS = {"pillow": "PIL", "paho-mqtt": "paho"}
 
 
 def test_there_are_many_and_every_script_has_a_test() -> None:
-    assert len(SKILLS) >= 24
+    assert len(SKILLS) >= 32
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     missing = [path.name for path in SCRIPTS if path.stat().st_mode & 0o100 and f'"{path.name}"' not in tests]
     assert missing == []
