@@ -33,6 +33,9 @@ each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.
 NEEDS: dict[str, tuple[str, ...]] = {
     "git": ("git", "python3"),
     "github": ("gh", "python3"),
+    "images": ("uv",),
+    "mqtt": ("uv",),
+    "pdf": ("uv",),
     "postgres": ("psql", "python3"),
     "ssh": ("ssh", "python3"),
     "tmux": ("tmux", "python3"),

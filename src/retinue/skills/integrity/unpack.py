@@ -176,6 +176,6 @@ def _git(folder: str, *arguments: str) -> bytes:
     except subprocess.TimeoutExpired:
         raise SkillError("The Git repository did not answer within 5 minutes. Check the network and repeat.") from None
     if done.returncode:
-        said = literal(done.stderr.decode(errors="replace").strip(), 500)
+        said = literal(done.stderr.decode(errors="replace").strip().rstrip("."), 500)
         raise SkillError(f"Git could not fetch the skill: {said}. Check the address, the reference and the network.")
     return done.stdout
