@@ -264,8 +264,6 @@ class DiscordChannel:
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
         """Look for a message in the chat: one of the bot with the same content, after the last known one."""
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         known = [each for each in (after, outgoing.to.message_id) if each and each.isdecimal()]
         if self._reader is None:
             await self.identify()

@@ -301,8 +301,6 @@ class SlackChannel:
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
         """Look for a message in the chat, by the key in its metadata; for a file by its title."""
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         chat = await self._chat_of(outgoing.to)
         thread = outgoing.to.thread or outgoing.reply_to
         found = await self._api.call(
@@ -374,7 +372,7 @@ def _buttons(outgoing: OutgoingMessage) -> list[dict[str, Any]]:
 
 
 def _advance(inbox: ChannelInbox, event: Any) -> None:
-    """Store how far a chat was read; commands are no messages of it."""
+    """Store how far a chat was read, if the event is one of its messages."""
     if isinstance(event, dict) and event.get("ts"):
         before = SlackPosition.parse(inbox.position)
         after = before.with_message(str(event["channel"]), str(event["ts"]), str(event.get("channel_type") or ""))
