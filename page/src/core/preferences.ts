@@ -18,17 +18,26 @@ function keep<T>(name: string, fallback: T, storage: Storage = localStorage): Si
   return kept;
 }
 
+const NONE: Record<string, string> = {};
+
 export type Theme = "system" | "light" | "dark";
 export const theme = keep<Theme>("theme", "system");
 export const railIsOpen = keep("rail", true);
 export const panelWidth = keep("panelWidth", 400);
 export const pinned = keep<string[]>("pinned", []);
 /** When each thread was last looked at, and since when this browser remembers that. */
-export const seen = keep<Record<string, string>>("seen", {});
+export const seen = keep("seen", NONE);
 export const seenSince = keep("seenSince", "");
 export const notifies = keep("notifies", false);
 /** Text that was typed but not sent, by session; it survives a reload of the tab. */
-export const drafts = keep<Record<string, string>>("drafts", {}, sessionStorage);
+export const drafts = keep("drafts", NONE, sessionStorage);
+
+/** Forget what tells about threads; what the person chose for the page itself stays. */
+export function forgetThreads(): void {
+  seen.value = NONE;
+  seenSince.value = "";
+  drafts.value = NONE;
+}
 
 effect(() => {
   if (theme.value === "system") delete document.documentElement.dataset.theme;
