@@ -122,6 +122,18 @@ async def test_a_dangerous_request_is_marked_and_asks_twice_on_a_touch_screen(vi
     assert "Keep the old plans." in hall.model.model_requests[-1].body.decode()
 
 
+async def test_a_request_does_not_hide_what_it_is_about(visitor: Visitor, hall: Hall) -> None:
+    await visitor.page.evaluate("location.hash = '#/chat/agent:main:chat-branch'")
+    await visitor.sees("Shall I make the change?")
+    hall.model.push(calls("exec", command="curl -s https://fares.example/today -o fares.json"), says("As you wish."))
+    await say(visitor, "Yes, with the fares of today.")
+    await visitor.approval.wait_for()
+    await expect(visitor.log.locator(".call-row.waiting")).to_be_in_viewport()
+    await press(visitor, visitor.approval.get_by_role("button", name="Deny"))
+    await expect(visitor.log.get_by_text("As you wish.").last).to_be_in_viewport()
+    await visitor.idle()
+
+
 async def test_a_result_from_outside_is_marked_now_and_after_a_reload(visitor: Visitor, hall: Hall) -> None:
     await new_chat(visitor, "outside")
     hall.model.push(calls("read", path="plan.md"), says("There are three points."))
