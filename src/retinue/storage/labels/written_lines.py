@@ -102,7 +102,7 @@ ON CONFLICT (agent, id) DO UPDATE SET to_ns = excluded.to_ns WHERE excluded.to_n
 _TABLES = ("file_labels", "written_lines", "label_rules")
 
 
-def share_records(base: Transaction, agent: AgentId, others: Iterable[AgentId]) -> None:
+def share_records(base: StateChange, agent: AgentId, others: Iterable[AgentId]) -> None:
     """Move the records of other agents to the one under which the labels of their common workspace are recorded."""
     for other in others:
         for statement in (_SHARE_FILES, _SHARE_LINES, _SHARE_RULES):
