@@ -18,8 +18,9 @@ from retinue.storage.labels.written_lines import added_lines, is_owners_unless_r
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import ToolContext, ToolOutput
+from retinue.workspace.daily_notes import NOTES_FOLDER
 
-_KNOWN_FOLDERS = frozenset({"memory", "skills", "media"})
+_KNOWN_FOLDERS = frozenset({NOTES_FOLDER, "skills", "media"})
 """Folders whose names no text chose."""
 
 
@@ -62,7 +63,10 @@ def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
 
 
 def _record_new_folders(context: ToolContext, root: Root, path: str) -> None:
-    """Label the folders that a tainted request is about to create: their names are text as well."""
+    """Label the folders that a tainted request is about to create: their names are text as well.
+
+    That of the notes is the same in every workspace.
+    """
     if context.writes is None or not context.tainted:
         return
     folder = path.rpartition("/")[0]
