@@ -204,13 +204,13 @@ def test_a_service_that_is_not_configured_imports_nothing(tmp_path: Path) -> Non
 async def test_the_state_of_an_account_is_shown(service: str, tmp_path: Path) -> None:
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.channels import describe_accounts
-    from retinue.storage.database import DATABASE_NAME, Database
+    from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 
     async with scene(service, tmp_path) as (hall, world):
         await world.say("hello")
         await world.fake.until(lambda: len(world.fake.sent) >= 1)
         home = load_home(hall.home, environment=hall.environment)
-        database = Database(hall.home.path / DATABASE_NAME)
+        database = SqliteDatabase(hall.home.path / DATABASE_NAME)
         try:
             await wait_until(lambda: describe_accounts(home, database)[0].state == "connected")
             (facts,) = describe_accounts(home, database)

@@ -237,6 +237,25 @@ def _all_paths(root: type[Settings]) -> tuple[str, ...]:
     return tuple(key.path for key in every_key(root))
 
 
+@cache
+def _documented_keys(root: type[Settings]) -> tuple[tuple[str, str], ...]:
+    return tuple((key.path, key.description) for key in every_key(root) if not key.pending)
+
+
+def search_keys(root: type[Settings], query: str) -> list[tuple[str, str]]:
+    """Return the keys whose name and documentation contain all words, with the documentation.
+
+    Keys with all words in their names come first, short names before long ones.
+    """
+    words = query.lower().split()
+    found = []
+    for path, documentation in _documented_keys(root):
+        name = path.lower()
+        if all(word in name or word in documentation.lower() for word in words):
+            found.append((not all(word in name for word in words), len(path), path, documentation))
+    return [(path, documentation) for *_, path, documentation in sorted(found)]
+
+
 def nearest_key(shape: Shape, name: str) -> str | None:
     """Return the key of an object that a misspelled name probably means."""
     keys = {known.lower(): known for known in keys_of(shape)}

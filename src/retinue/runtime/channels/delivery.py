@@ -132,6 +132,7 @@ def make_outgoing(
     media: tuple[Attachment, ...] = (),
     reply_to: str | None = None,
     answer: Outbound | None = None,
+    loads_links: bool = False,
 ) -> tuple[OutgoingMessage, ...]:
     """Split an answer into messages for the chat; the reply reference goes with the first.
 
@@ -157,7 +158,7 @@ def make_outgoing(
             run=answer.run if answer else None,
             session=answer.session.text if answer else "",
             voice=answer.voice if answer else False,
-            loads_links=answer.loads_links if answer else True,
+            loads_links=answer.loads_links if answer else loads_links,
         )
         for number, (piece, files) in enumerate(parts)
     )

@@ -15,7 +15,7 @@ from retinue.core.labels import Label
 from retinue.core.people import PEOPLE_FOLDER, Person, Role
 from retinue.runtime.agents.confinement import enter_folder
 from retinue.storage.files import EntryKind
-from retinue.storage.labels.file_labels import FileLabels, Via
+from retinue.storage.labels.file_labels import Via
 from retinue.toolkit.documents.file_types import EXTENSIONS
 from retinue.toolkit.files.quota import require_space
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from retinue.runtime.agents.agent import Agent
     from retinue.runtime.channels.routing import Destination
     from retinue.storage.files import FolderEntry, Root
+    from retinue.storage.labels.file_labels import FileLabels
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,7 @@ def _entries(root: Root, folder: str) -> list[FolderEntry]:
 
 
 def _labels(agent: Agent) -> FileLabels:
-    workspace = agent.workspace
-    return FileLabels(agent.services.database, agent.home.clock, workspace.id, workspace.root.path)
+    return agent.shared.memories.writes(agent.workspace).files
 
 
 def _folder_of(agent: Agent, origin: Origin, destination: Destination) -> tuple[Root, str, int | None]:
