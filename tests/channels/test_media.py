@@ -56,6 +56,7 @@ async def test_the_agent_gets_the_text_of_a_document_as_untrusted_text(service: 
         assert "EXTERNAL_UNTRUSTED_CONTENT" in told
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_read_is_explained(tmp_path: Path) -> None:
     async with scene("telegram", tmp_path) as (hall, world):
         await world.say("look", **world.file(PLAN[:-40], "plan.docx", ""))

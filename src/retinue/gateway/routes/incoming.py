@@ -24,7 +24,6 @@ from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
 from retinue.runtime.agents.chats import find_account, max_media_bytes
 from retinue.runtime.automation.webhooks import read_request
-from retinue.runtime.channels.incoming_files import FileReader
 from retinue.runtime.channels.receive import receive
 from retinue.security.untrusted_text import literal, sanitise_line
 from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
@@ -146,8 +145,12 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         # Only the account's own token and the owner may say that a message is the owner's.
         verified=principal.vouches or principal.is_owner,
     )
-    sessions = gateway.runtime.sessions
-    taken = await receive(sessions, gateway.runtime.dispatcher, arrival, FileReader(sessions, None, arrival).attach)
+    sessions, attach = gateway.runtime.sessions, None
+    if arrival.files:
+        from retinue.runtime.channels.incoming_files import FileReader  # few messages have files
+
+        attach = FileReader(sessions, None, arrival).attach
+    taken = await receive(sessions, gateway.runtime.dispatcher, arrival, attach)
     gateway.background.delivery.wake()
     done = taken.accepted
     return ChannelAnswer(
