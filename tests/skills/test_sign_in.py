@@ -16,7 +16,7 @@ from retinue.cli.main import run
 from retinue.core.errors import SkillError
 from retinue.skills.registry.address import read_token
 from retinue.skills.registry.client import connect
-from retinue.skills.registry.sign_in import DeviceCode
+from retinue.skills.registry.sign_in import SignInCode
 from tests.workspaces import begin_workspace
 
 pytestmark = pytest.mark.anyio
@@ -81,9 +81,9 @@ def registry() -> Iterator[SignIn]:
         thread.join()
 
 
-async def sign_in(registry: SignIn) -> tuple[str, list[float], list[DeviceCode]]:
+async def sign_in(registry: SignIn) -> tuple[str, list[float], list[SignInCode]]:
     waited: list[float] = []
-    shown: list[DeviceCode] = []
+    shown: list[SignInCode] = []
 
     async def wait(seconds: float) -> None:
         waited.append(seconds)
