@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import anyio
-from playwright.async_api import Browser, Page
+from playwright.async_api import CDPSession, Page
 from tests.gateway.browser import Visitor, open_browser, visiting
 from tests.gateway.conftest import Hall, open_hall
 
@@ -26,8 +26,9 @@ from retinue.testing.replies import says
 LONG = SessionKey.parse("agent:main:chat-long")
 MESSAGES = 10_000
 LOADS = 5
-STREAMED, STREAMED_FULL = 40, 600
-"""How many answers are streamed; 600 of them are what an hour with ten answers a minute has."""
+STREAMED, STREAMED_FULL = 60, 900
+SAMPLED = 10
+"""How many answers are streamed; 900 of them are what an hour with fifteen answers a minute has."""
 ANSWER = ("A sentence that is streamed word by word, with `code` and **emphasis**. " * 30).strip()
 
 
@@ -49,7 +50,7 @@ async def measure(sheet: Sheet, place: Path, answers: int) -> None:
             await visitor.sign_in()
             await measure_loads(sheet, visitor)
             await measure_long_thread(sheet, visitor.page)
-            await measure_streaming(sheet, visitor, browser, hall, answers)
+            await measure_streaming(sheet, visitor, hall, answers)
 
 
 def write_long_session(hall: Hall) -> None:
@@ -88,27 +89,34 @@ async def measure_long_thread(sheet: Sheet, page: Page) -> None:
     sheet.row(f"a thread of {MESSAGES:,} messages opens", min(times), "ms", f"best of {LOADS}", goal=300)
 
 
-async def measure_streaming(sheet: Sheet, visitor: Visitor, browser: Browser, hall: Hall, answers: int) -> None:
-    page = visitor.page
-    session = await visitor.context.new_cdp_session(page)
-    await page.evaluate("location.hash = '#/chat/agent:main:chat-stream'")
+async def measure_streaming(sheet: Sheet, visitor: Visitor, hall: Hall, answers: int) -> None:
+    """Stream answers into one thread; compare the highest memory of the second third of the time with the last third.
 
-    async def heap() -> float:
-        await session.send("HeapProfiler.collectGarbage")
-        used = await session.send("Runtime.getHeapUsage")
-        return float(used["usedSize"]) / 1e6
+    The thread is trimmed at 400 items, so each third of an hour holds several rounds of growing and trimming.
+    """
+    session = await visitor.context.new_cdp_session(visitor.page)
+    await visitor.page.evaluate("location.hash = '#/chat/agent:main:chat-stream'")
+    await visitor.page.locator(".welcome").wait_for()
+    samples = []
+    for number in range(answers):
+        hall.model.push(says(ANSWER))
+        await visitor.say("go on")
+        await visitor.idle()
+        if number % SAMPLED == SAMPLED - 1:
+            samples.append(await count_memory(session))
+    third = len(samples) // 3
+    note = f"{answers} answers of {len(ANSWER):,} characters, after garbage collection"
+    for name, unit in (("heap", "kB"), ("nodes", "nodes"), ("listeners", "listeners")):
+        middle = max(each[name] for each in samples[third : 2 * third])
+        last = max(each[name] for each in samples[2 * third :])
+        sheet.row(f"the tab's {name}, second third", middle, unit, note)
+        sheet.row(f"the tab's {name}, last third", last, unit, note)
+        sheet.row(f"growth of the tab's {name}", last / middle, "x", "flat is 1", goal=1.05)
 
-    async def stream(count: int) -> None:
-        for _ in range(count):
-            hall.model.push(says(ANSWER))
-            await visitor.say("go on")
-            await visitor.idle()
 
-    await stream(answers // 4)
-    early = await heap()
-    await stream(answers - answers // 4)
-    grown = await heap() - early
-    per_answer = grown * 1000 / (answers - answers // 4)
-    sheet.row(
-        "memory of the tab per streamed answer", per_answer, "kB", f"{answers} answers of {len(ANSWER):,} characters"
-    )
+async def count_memory(session: CDPSession) -> dict[str, float]:
+    """What the tab holds after garbage collection."""
+    await session.send("HeapProfiler.collectGarbage")
+    used = await session.send("Runtime.getHeapUsage")
+    counted = await session.send("Memory.getDOMCounters")
+    return {"heap": used["usedSize"] / 1e3, "nodes": counted["nodes"], "listeners": counted["jsEventListeners"]}

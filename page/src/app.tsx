@@ -20,6 +20,7 @@ import { railIsOpen } from "./core/preferences";
 import { IconButton } from "./parts/button";
 import { Questions } from "./parts/dialog";
 import { Icon } from "./parts/icon";
+import { Toasts } from "./parts/toast";
 import { EmptyState, ErrorCard, Skeleton } from "./parts/states";
 import { VIEWS } from "./views/registry";
 
@@ -45,6 +46,7 @@ export function App() {
 
 function Shell() {
   const { view } = route.value;
+  thread.drawn.value;
   return (
     <div
       id="shell"
@@ -72,6 +74,7 @@ function Shell() {
       {showsPalette.value && <Palette />}
       {showsHelp.value && <KeyboardHelp />}
       <Questions />
+      <Toasts />
       <p id="told" class="unseen" role="status" aria-live="polite">
         {announcement.value}
       </p>

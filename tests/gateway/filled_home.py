@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
 from retinue.automation.heartbeat import WakeLog, WakeReason, WakeRecord
 from retinue.automation.job_fields import draft_job, read_job_fields
-from retinue.automation.jobs import JobStore
+from retinue.automation.jobs import Job, JobStore
 from retinue.automation.webhooks import CreatedWebhookStore
+from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Origin, PeerKind, Source
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
 from retinue.core.labels import Label
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Usage, UserMessage
 from retinue.dispatch.contacts import ContactStore
+from retinue.dispatch.subagents import Child, ChildState, SubagentStore
 from retinue.runtime.agents.workspace import open_sessions, seed_agent
 from retinue.runtime.home import Home, load_home
 from retinue.sessions.entries import Body, EntryId, MessageAdded, SettingChanged
 from retinue.sessions.session import SPAWNED_BY
 from retinue.sessions.usage import UsageRecord, append_usage
 from retinue.skills.learning.proposals import ProposalStore, SkillProposal, read_base
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
+from retinue.tools.approvals.store import Approval, ApprovalState, ApprovalStore
 from tests.gateway.conftest import Hall
 
 FENNEL, SCOUT = AgentId("main"), AgentId("scout")
+CHILD = SessionKey.parse(f"agent:main:subagent:{'7' * 32}")
 
 CONFIG: dict[str, Any] = {
     "agents": {
@@ -119,8 +126,9 @@ def fill(hall: Hall) -> None:
     write_threads(hall, now)
     home = open_home(hall, now)
     write_usage_of_weeks(home, now)
-    write_background(home, now)
+    write_runs(hall, write_background(home, now), now)
     write_proposals(home, now)
+    write_decisions(home, now)
     write_outside(home)
 
 
@@ -140,21 +148,59 @@ def write_threads(hall: Hall, now: datetime) -> None:
         ("agent:main:telegram:direct:40711", timedelta(hours=5), exchange("Are you there?", "Yes. What is it?"))
     )
     threads.append(("agent:scout:main", timedelta(hours=30), exchange("What is new in seed banks?", "Two papers.")))
-    for day in range(3):
-        told = exchange("Sum up the news and my calendar.", "Two meetings, light rain, one new paper on seed banks.")
-        threads.append((f"agent:main:cron:morning:run:{day:032}", timedelta(days=day, hours=6), told))
-    threads.append(
-        (f"agent:main:subagent:{'7' * 32}", timedelta(minutes=50), exchange("Compare three night trains.", "Done."))
-    )
+    threads.append((CHILD.text, timedelta(minutes=50), exchange("Compare three night trains.", "Done.")))
     threads[-1][2].insert(0, SettingChanged(SPAWNED_BY, "agent:main:chat-branch"))
     for key, ago, bodies in threads:
         parsed = SessionKey.parse(key)
         assert open_sessions(open_home(hall, now - ago), parsed.agent).begin(parsed, bodies)
 
 
+def write_runs(hall: Hall, job: Job, now: datetime) -> None:
+    """The conversations of the latest runs of a job, all of the last day: older ones are archived by the gateway."""
+    for number in range(3):
+        told = exchange("Sum up the news and my calendar.", "Two meetings, light rain, one new paper on seed banks.")
+        key = job.session_of(RunId(f"{number:032}"))
+        assert open_sessions(open_home(hall, now - timedelta(hours=2 + 5 * number)), FENNEL).begin(key, told)
+
+
+def write_decisions(home: Home, now: datetime) -> None:
+    """Requests for approval with their decisions, what the audit log says, and a log."""
+    wishes = (
+        ("Run a command on this machine", "git push origin fares", ApprovalState.ALLOWED_ONCE, "page in Chromium"),
+        ("Send 2 KB to fares.example", "curl -d @trip.json https://fares.example/book", ApprovalState.DENIED, "phone"),
+        ("Delete a file", "rm old-plan.md", ApprovalState.EXPIRED, ""),
+        ("Run a command on this machine", "pytest -q tests", ApprovalState.ALLOWED_ALWAYS, "terminal"),
+    )
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
+        store = ApprovalStore(database)
+        for number, (title, command, state, who) in enumerate(wishes):
+            at = now - timedelta(hours=3 + 20 * number)
+            session = SessionKey.parse("agent:main:chat-branch")
+            request = ApprovalRequest(f"APPR{number}", "exec", title, command, FENNEL, session)
+            asked = Approval(request, "page", at, at + timedelta(minutes=30))
+            with database.change() as base:
+                stored = store.add(asked, base)
+                ended = replace(stored, state=state, decided_at=at + timedelta(minutes=1), decided_by=who)
+                store.settle(ended, base)
+            home.audit.record("approval_decided", who or "nobody", {"command": command, "state": state.value})
+    home.audit.record("config_changed", "owner", {"key": "agents.defaults.budget.perDay"})
+    home.log_file.parent.mkdir(parents=True, exist_ok=True)
+    lines = (
+        ("INFO", "retinue.gateway", "ready on 127.0.0.1"),
+        ("WARNING", "retinue.providers", "the model took 41 s to begin; the next one in the list is tried first"),
+        ("INFO", "retinue.automation", "the job Morning digest ended: ok"),
+        ("ERROR", "retinue.channels", "telegram did not answer; 2 messages wait"),
+    )
+    written = [
+        {"time": (now - timedelta(minutes=50 - 10 * at)).isoformat(), "level": level, "logger": logger, "message": text}
+        for at, (level, logger, text) in enumerate(lines)
+    ]
+    home.log_file.write_text("".join(f"{json.dumps(line)}\n" for line in written))
+
+
 def write_outside(home: Home) -> None:
     """What came from outside: a file with a label, a person who asked for access, and a webhook without a token."""
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         labels = FileLabels(database, home.clock, FENNEL, home.paths.workspace.resolve())
         labels.record(["plan.md"], Label.UNTRUSTED, Via.TOOL)
         origin = Origin("telegram", "default", PeerKind.DIRECT, "52118", sender="52118", sender_name="Ada Lind")
@@ -225,12 +271,30 @@ def write_usage_of_weeks(home: Home, now: datetime) -> None:
         append_usage(home.paths.sessions(agent) / "usage", records)
 
 
-def write_background(home: Home, now: datetime) -> None:
-    """Jobs with runs, and a day of heartbeats."""
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+def write_background(home: Home, now: datetime) -> Job:
+    """Jobs with runs, a day of heartbeats, and a sub-agent; returns the first job."""
+    added = []
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
+        parent = SessionKey.parse("agent:main:chat-branch")
+        task = "Compare three night trains."
+        SubagentStore(database, home.clock).add(
+            Child(
+                RunId("7" * 32),
+                parent,
+                CHILD,
+                task,
+                "Night trains",
+                True,
+                now,
+                state=ChildState.DONE,
+                ended_at=now,
+                told_at=now,
+            )
+        )
         jobs = JobStore(database, home.clock, random_uuid)
         for place, fields in enumerate(JOBS):
             job = jobs.add(draft_job(read_job_fields(fields), FENNEL, now, "UTC"))
+            added.append(job)
             for day in range(5, 0, -1):
                 clock = FrozenClock(now - timedelta(days=day, hours=place))
                 store = JobStore(database, clock, random_uuid)
@@ -244,6 +308,7 @@ def write_background(home: Home, now: datetime) -> None:
             detail = "outside of the active hours" if hour > 9 else "Ada asked for the clicker." if hour == 4 else ""
             at = now - timedelta(hours=hour)
             log.record(WakeRecord(FENNEL, at, WakeReason.INTERVAL, outcome, detail, tokens=0 if hour > 9 else 2_400))
+    return added[0]
 
 
 def write_proposals(home: Home, now: datetime) -> None:

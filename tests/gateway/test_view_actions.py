@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ async def choose(visitor: Visitor, of: str, item: str) -> None:
     await visitor.page.get_by_role("menuitem", name=item, exact=True).click()
 
 
-async def test_a_thread_is_found_renamed_pinned_forked_exported_and_removed(
+async def test_a_thread_is_found_renamed_pinned_forked_exported_archived_and_deleted(
     visitor: Visitor, main: Locator, hall: Hall
 ) -> None:
     page = visitor.page
@@ -105,9 +106,20 @@ async def test_a_thread_is_found_renamed_pinned_forked_exported_and_removed(
     await visitor.sees("in the blue box")
     await expect(page.locator(".chat-title")).to_have_text("Copy of Cables <b>")
     await visitor.show("threads")
-    await choose(visitor, "Copy of Cables", "Remove")
-    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    await expect(main.get_by_role("button", name="Copy of Cables <b>", exact=True)).to_have_count(0)
+    copy = main.get_by_role("button", name="Copy of Cables <b>", exact=True)
+    await choose(visitor, "Copy of Cables", "Archive")
+    await expect(copy).to_have_count(0)
+    await page.get_by_role("button", name="Undo").click()
+    await expect(copy).to_have_count(1)
+    await choose(visitor, "Copy of Cables", "Archive")
+    await main.get_by_role("tab", name="Archived").click()
+    await expect(copy).to_have_count(1)
+    await choose(visitor, "Copy of Cables", "Restore")
+    await expect(copy).to_have_count(0)
+    await main.get_by_role("tab", name="Open").click()
+    await choose(visitor, "Copy of Cables", "Delete")
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(copy).to_have_count(0)
     assert visitor.complaints == []
 
 
@@ -121,6 +133,7 @@ async def test_runs_of_one_job_are_one_row_that_opens(visitor: Visitor, main: Lo
                 await owner.next_event()
     await visitor.show("threads")
     family = main.locator(".family-fold")
+    await expect(family).to_contain_text("Digest")
     await expect(family).to_contain_text("2 runs")
     await family.locator("summary").click()
     await expect(family.locator("[data-entry]")).to_have_count(2)
@@ -143,7 +156,7 @@ async def test_a_job_is_added_explained_paused_and_removed(visitor: Visitor, mai
     await dialog.get_by_role("button", name="Add the job").click()
     await expect(dialog.get_by_role("alert")).not_to_be_empty()
     await dialog.get_by_label("Cron expression").fill("30 7 * * 1-5")
-    await expect(dialog).to_contain_text("At 07:30 on weekdays")
+    await expect(dialog).to_contain_text(re.compile(r"At 07:30 on weekdays, next \w{3}, .* · "))
     await dialog.get_by_role("button", name="Add the job").click()
     row = main.get_by_role("row").filter(has_text="Water the plants")
     await expect(row).to_contain_text("At 07:30 on weekdays")
@@ -151,6 +164,15 @@ async def test_a_job_is_added_explained_paused_and_removed(visitor: Visitor, mai
     await expect(row).to_contain_text("paused")
     await row.get_by_role("button", name="Water the plants", exact=True).click()
     await expect(visitor.panel).to_contain_text("It has not run yet.")
+    await visitor.panel.get_by_role("button", name="Change").click()
+    form = page.get_by_role("dialog", name="Change the job")
+    await form.get_by_label("Message to the agent").fill("Remind me of the ferns.")
+    await form.get_by_label("Cron expression").fill("0 8 * * 6,0")
+    await form.get_by_role("button", name="Save").click()
+    await expect(row).to_contain_text("At 08:00 at weekends")
+    await row.get_by_role("button", name="Water the plants", exact=True).click()
+    await expect(visitor.panel).to_contain_text("Remind me of the ferns.")
+    await visitor.panel.get_by_role("button", name="Close the panel").click()
     await row.get_by_role("button", name="Remove Water the plants").click()
     await page.get_by_role("dialog").get_by_role("button", name="Remove", exact=True).click()
     await expect(row).to_have_count(0)
@@ -164,6 +186,12 @@ async def test_a_note_is_found_and_opens_at_its_lines(visitor: Visitor, main: Lo
     await hit.get_by_role("button", name="MEMORY.md").click()
     lines = visitor.panel.locator(".is-hit")
     await expect(lines.filter(has_text="The projector is Ada's.")).to_be_in_viewport()
+    edit = visitor.panel.get_by_role("button", name=re.compile("Edit from line"))
+    line = int((await edit.inner_text()).split()[-1])
+    await edit.click()
+    field = main.get_by_label("Text of MEMORY.md")
+    await expect(field).to_be_focused()
+    assert await field.evaluate("e => e.value.slice(0, e.selectionStart).split('\\n').length") == line
 
 
 async def test_a_file_that_changed_meanwhile_is_not_overwritten(visitor: Visitor, main: Locator, hall: Hall) -> None:
@@ -194,7 +222,7 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(visitor: Visitor
 
 async def test_settings_show_what_changes_before_they_are_stored(visitor: Visitor, main: Locator, hall: Hall) -> None:
     await visitor.show("config/session.reset")
-    await main.get_by_label("mode").select_option("idle")
+    await main.get_by_label("Mode", exact=True).select_option("idle")
     changes = main.get_by_role("region", name="Changes")
     await expect(changes).to_contain_text("session.reset.mode")
     await expect(changes).to_contain_text('+ "idle"')
@@ -236,13 +264,17 @@ async def test_the_prompt_is_shown_part_by_part(visitor: Visitor, main: Locator,
     (hall.home.workspace / "SOUL.md").write_text("Be brief.\n")
     await visitor.show("prompt")
     table = main.get_by_role("table", name="Parts of the prompt")
-    await expect(table).to_contain_text("cache ends here")
+    await expect(table).to_contain_text("The cache ends here")
+    await expect(table.get_by_role("button", name="read", exact=True)).to_have_count(0)
+    await table.get_by_role("button", name="Tools", exact=True).click()
+    await expect(table.get_by_role("button", name="read", exact=True)).to_be_visible()
     await table.get_by_role("button", name="SOUL.md", exact=True).click()
     await expect(visitor.panel).to_contain_text("Be brief.")
     (hall.home.workspace / "SOUL.md").write_text("Be quick.\n")
     await visitor.show("usage")
     await visitor.show("prompt")
-    await expect(main).to_contain_text("The cache moved: “SOUL.md” is changed")
+    await expect(main).to_contain_text("The cache moved: “SOUL.md” is not as it was, its text changed")
+    await expect(table.get_by_role("row").filter(has_text="SOUL.md")).to_contain_text("changed")
     await visitor.page.keyboard.press("Escape")
 
 
@@ -257,7 +289,7 @@ async def test_rights_findings_usage_and_themes(visitor: Visitor, main: Locator,
     await main.get_by_role("tab", name="Who may do what").click()
     await expect(main.get_by_role("row").filter(has_text="guest").first).to_be_visible()
     await main.get_by_role("tab", name="Audit log").click()
-    await expect(main.get_by_role("list", name="Audit log")).to_contain_text("workspace file written")
+    await expect(main.get_by_role("list", name="Audit log")).to_contain_text("Workspace file written")
     await visitor.show("usage")
     await main.get_by_role("tab", name="By thread").click()
     await expect(main.get_by_role("table", name="Usage")).to_contain_text("Main conversation")
@@ -300,19 +332,48 @@ async def test_a_message_is_edited_and_sent_again_and_an_answer_tried_again(visi
     assert visitor.complaints == []
 
 
-async def test_a_long_thread_opens_at_its_end_and_shows_earlier_messages(visitor: Visitor, hall: Hall) -> None:
-    key = SessionKey.parse("agent:main:chat-long")
+def write_long_thread(hall: Hall, key: SessionKey, exchanges: int) -> None:
     home = load_home(hall.home, environment=hall.environment)
     entries = [
         MessageAdded(message)
-        for number in range(120)
+        for number in range(exchanges)
         for message in (UserMessage((Text(f"question {number}"),)), AssistantMessage((Text(f"answer {number}"),)))
     ]
     assert open_sessions(home, key.agent).begin(key, entries)
+
+
+async def test_a_long_thread_opens_at_its_end_and_shows_earlier_messages(visitor: Visitor, hall: Hall) -> None:
+    key = SessionKey.parse("agent:main:chat-long")
+    write_long_thread(hall, key, 120)
     await visitor.page.evaluate("key => { location.hash = `#/chat/${key}` }", key.text)
     await expect(visitor.log.get_by_text("answer 119", exact=True)).to_be_in_viewport()
     await expect(visitor.log.locator(".person")).to_have_count(100)
+    hall.model.push(says("One more."))
+    await visitor.say("one more question")
+    await visitor.sees("One more.")
+    await visitor.idle()
     await visitor.log.get_by_role("button", name="Show earlier messages (40 messages)").click()
-    await expect(visitor.log.locator(".person")).to_have_count(120)
+    await expect(visitor.log.locator(".person")).to_have_count(121)
     bubbles = await visitor.log.locator(".bubble").all_text_contents()
-    assert bubbles == [f"question {number}" for number in range(120)]
+    assert bubbles == [*(f"question {number}" for number in range(120)), "one more question"]
+
+
+async def test_the_memory_of_the_tab_does_not_grow_with_the_messages(visitor: Visitor, hall: Hall) -> None:
+    key = SessionKey.parse("agent:main:chat-endless")
+    write_long_thread(hall, key, 260)
+    session = await visitor.context.new_cdp_session(visitor.page)
+    await visitor.page.evaluate("key => { location.hash = `#/chat/${key}` }", key.text)
+    people, nodes = visitor.log.locator(".person"), []
+    for turn in range(3):
+        await expect(people).to_have_count(100)
+        await visitor.log.get_by_role("button", name="Show earlier messages").click()
+        await expect(people).to_have_count(200)
+        hall.model.push(says(f"Answer of turn {turn}."))
+        await visitor.say(f"turn {turn}")
+        await visitor.sees(f"Answer of turn {turn}.")
+        await expect(people).to_have_count(100)  # what is above the newest messages was let go
+        await expect(people.last).to_contain_text(f"turn {turn}")
+        await visitor.idle()
+        await session.send("HeapProfiler.collectGarbage")
+        nodes.append((await session.send("Memory.getDOMCounters"))["nodes"])
+    assert nodes[2] <= nodes[1] * 1.1, nodes

@@ -16,7 +16,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import AgentId
 from retinue.dispatch.contacts import ContactStore
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
@@ -151,7 +151,7 @@ async def test_webhooks_and_hook_folders_are_listed_and_tokens_made(tmp_path: Pa
         "mappings": [{"match": {"path": "build"}, "name": "build", "messageTemplate": "Build {{id}}."}],
     }
     async with open_hall(tmp_path, hooks=hooks) as hall, hall.serving(), raw_socket(hall) as owner:
-        with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+        with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
             CreatedWebhookStore(database, SystemClock()).create(AgentId("main"), "door", "It rang.", "now")
         listed = await owner.result("webhooks.list")
         rows = {row["name"]: row for row in listed["webhooks"]}
@@ -171,7 +171,7 @@ async def test_webhooks_and_hook_folders_are_listed_and_tokens_made(tmp_path: Pa
 
 
 async def test_people_who_asked_for_access_are_decided_about(hall: Hall, owner: RawSocket) -> None:
-    with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
         origin = Origin("telegram", "default", PeerKind.DIRECT, "4711", sender="4711", sender_name="Ada")
         contact = ContactStore(database, SystemClock()).ask(origin)
     assert contact is not None
@@ -221,3 +221,85 @@ async def test_hits_of_memory_say_what_their_score_consists_of(hall: Hall, owner
     assert hit["matched"] == ["projector"]
     assert set(hit["parts"]) == {"words", "meaning", "exact", "recency"}
     assert 0 < hit["parts"]["words"] <= 1
+
+
+async def test_archived_sessions_are_listed_apart_until_the_next_message(hall: Hall, owner: RawSocket) -> None:
+    await ask(owner, "one", sessionKey="agent:main:chat-kept")
+    await ask(owner, "two", sessionKey="agent:main:chat-old")
+    await owner.result("sessions.patch", sessionKey="agent:main:chat-old", archived=True)
+
+    async def keys(**params: object) -> list[str]:
+        return [row["key"] for row in (await owner.result("sessions.list", **params))["sessions"]]
+
+    assert await keys() == ["agent:main:chat-kept"]
+    assert await keys(archived=True) == ["agent:main:chat-old"]
+    assert (await owner.result("sessions.search", query="two"))["hits"]
+    await ask(owner, "three", sessionKey="agent:main:chat-old")
+    assert sorted(await keys()) == ["agent:main:chat-kept", "agent:main:chat-old"]
+    await owner.result("sessions.patch", sessionKey="agent:main:chat-old", archived=True)
+    await owner.result("sessions.patch", sessionKey="agent:main:chat-old", archived=False)
+    assert await keys(archived=True) == []
+    unknown = await owner.call("sessions.patch", sessionKey="agent:main:chat-none", archived=True)
+    assert unknown["error"]["code"] == "not_found"
+
+
+async def test_runs_of_jobs_and_sub_agents_have_a_title_and_costs_of_jobs_are_known(
+    hall: Hall, owner: RawSocket
+) -> None:
+    fields = {"name": "Digest", "message": "Sum up.", "every": "12h"}
+    job = (await owner.result("cron.add", fields=fields))["job"]
+    assert (await owner.result("cron.list"))["jobs"][0]["lastRun"] is None
+    await owner.result("cron.run", job=job["id"])
+
+    async def runs() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await owner.result("cron.runs", job=job["id"]))["runs"]
+        return [each for each in found if each["outcome"] == "ok"]
+
+    await until(runs)
+    assert (await owner.result("cron.list"))["jobs"][0]["lastRun"]["outcome"] == "ok"
+    started = await owner.result("subagents.start", task="Compare three night trains.", sessionKey="agent:main:main")
+    child = started["subagent"]["session"]
+
+    async def titles() -> list[dict[str, Any]]:
+        rows = (await owner.result("sessions.list"))["sessions"]
+        found = {row["title"] for row in rows if ":cron:" in row["key"] or row["key"] == child}
+        return [{}] if found == {"Digest", "Compare three night trains."} else []
+
+    await until(titles)
+    sums = await owner.result("usage", by="job", thenBy="model")
+    assert sums["parts"][f"main:{job['id']}"].keys() == {"test/test-model"}
+
+
+async def test_a_schedule_is_previewed_before_it_is_stored(hall: Hall, owner: RawSocket) -> None:
+    found = await owner.result("cron.preview", fields={"cron": "30 7 * * 1", "tz": "UTC"})
+    assert [each[11:16] for each in found["times"]] == ["07:30"] * 3
+    once = await owner.result("cron.preview", fields={"at": "2999-01-01T09:00"})
+    assert len(once["times"]) == 1
+    wrong = await owner.call("cron.preview", fields={"cron": "every monday"})
+    assert wrong["error"]["code"] == "bad_request"
+    assert (await owner.result("cron.list"))["jobs"] == []
+
+
+async def test_a_skill_and_a_key_of_the_configuration_are_found_with_their_text(hall: Hall, owner: RawSocket) -> None:
+    folder = hall.home.workspace / "skills" / "tides"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tides\ndescription: Tides.\n---\n\nRead `tables.csv`.\n")
+    (folder / "tables.csv").write_text("day,high\n")
+    shown = await owner.result("skills.show", name="tides")
+    assert shown["files"] == ["SKILL.md", "tables.csv"]
+    assert "Read `tables.csv`." in shown["text"]
+    assert (await owner.call("skills.show", name="nothing"))["error"]["code"] == "not_found"
+    keys = (await owner.result("config.find", query="gateway port"))["keys"]
+    assert keys[0]["key"] == "gateway.port"
+    assert (await owner.result("config.find", query="zebra crossing"))["keys"] == []
+
+
+async def test_a_prompt_says_what_changed_since_the_last_turn(hall: Hall, owner: RawSocket) -> None:
+    assert (await owner.result("prompt.show"))["since"] is None
+    await ask(owner, "hello")
+    assert (await owner.result("prompt.show"))["since"]["moved"] == ""
+    (hall.home.workspace / "SOUL.md").write_text("Be brief.\n")
+    since = (await owner.result("prompt.show"))["since"]
+    assert since["moved"] == "file:SOUL.md"
+    assert "changed" in since["because"]
+    assert "file:SOUL.md" in since["changed"]

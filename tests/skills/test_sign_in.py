@@ -16,7 +16,7 @@ from retinue.cli.main import run
 from retinue.core.errors import SkillError
 from retinue.skills.registry.address import read_token
 from retinue.skills.registry.client import connect
-from retinue.skills.registry.sign_in import SignInCode
+from retinue.skills.registry.sign_in import RegistryDeviceCode
 from tests.workspaces import begin_workspace
 
 pytestmark = pytest.mark.anyio
@@ -81,9 +81,9 @@ def registry() -> Iterator[SignIn]:
         thread.join()
 
 
-async def sign_in(registry: SignIn) -> tuple[str, list[float], list[SignInCode]]:
+async def sign_in(registry: SignIn) -> tuple[str, list[float], list[RegistryDeviceCode]]:
     waited: list[float] = []
-    shown: list[SignInCode] = []
+    shown: list[RegistryDeviceCode] = []
 
     async def wait(seconds: float) -> None:
         waited.append(seconds)

@@ -28,6 +28,22 @@ const ANSWERS: Record<string, readonly [Verdict, string][]> = {
 };
 const MAX_ANSWER = 400;
 const DANGEROUS = /^(Deletes|Changes outside|Sends|Secrets|Danger|Warning)\b|pipe|unconfined|outside|secret/i;
+/** Commands that delete, overwrite or run what they load. This only marks the card; the gateway decides what asks. */
+const DANGEROUS_COMMAND =
+  /(^|[;&|(\s])(rm|rmdir|shred|dd|mkfs[.\w]*|truncate|sudo)\s|-delete\b|--force\b|\|\s*(sudo\s+)?(ba|z|da|k)?sh\b|\bdrop\s+table\b/i;
+/** What can do harm comes first. */
+const ORDER = ["Secrets", "Deletes", "Changes outside", "Changes", "Sends", "Needs", "Network", "Address", "Reads", "Runs"];
+
+/** The lines of an explanation by their labels, the most dangerous first; lines without a label come before. */
+export function explained(lines: readonly string[]): [label: string, texts: string[]][] {
+  const found = new Map<string, string[]>();
+  for (const line of lines) {
+    const [, label = "", text = line] = /^([A-Z][a-z]+(?: [a-z]+)?): (.*)$/s.exec(line) ?? [];
+    found.set(label, [...(found.get(label) ?? []), text]);
+  }
+  const rank = (label: string) => (ORDER.includes(label) ? ORDER.indexOf(label) : label ? ORDER.length : -1);
+  return [...found].sort(([a], [b]) => rank(a) - rank(b));
+}
 
 export function ApprovalArea({ sessionKey }: { sessionKey: string | null }) {
   const pending = approvals.value;
@@ -72,7 +88,10 @@ export function ApprovalCard({ pending: { request, expiresAt }, isElsewhere }: {
   const [isArmed, setArmed] = useState(false);
   const question = ANSWERS[request.tool];
   const offered = question ?? VERDICTS.filter(([verdict]) => verdict !== "allow-always" || request.remember.length);
-  const isDangerous = !question && [request.title, ...request.explanation].some((line) => DANGEROUS.test(line));
+  const isDangerous =
+    !question &&
+    ([request.title, ...request.explanation].some((line) => DANGEROUS.test(line)) ||
+      (/^(exec|process|bash|shell)/.test(request.tool) && DANGEROUS_COMMAND.test(request.detail)));
   const decide = async (verdict: Verdict) => {
     const isTouch = matchMedia("(pointer: coarse)").matches;
     if (isDangerous && isTouch && verdict !== "deny" && !isArmed) {
@@ -110,7 +129,7 @@ export function ApprovalCard({ pending: { request, expiresAt }, isElsewhere }: {
         <Icon name={question ? "message-square" : isDangerous ? "shield-alert" : "shield"} size={18} />
         <h2 id={id}>{reveal(request.title)}</h2>
         <span class="faint">
-          {shorten(request.tool, 60)} · a no unless answered by {clockTime(expiresAt)}
+          {shorten(request.tool, 60)} · denied if not answered by {clockTime(expiresAt)}
         </span>
       </header>
       {isElsewhere && (
@@ -125,11 +144,16 @@ export function ApprovalCard({ pending: { request, expiresAt }, isElsewhere }: {
         {reveal(request.detail)}
       </pre>
       {request.explanation.length > 0 && (
-        <ul class="explanation">
-          {request.explanation.map((line) => (
-            <li>{reveal(line)}</li>
+        <dl class="explanation">
+          {explained(request.explanation).map(([label, texts]) => (
+            <div key={label}>
+              <dt>{label || "Why"}</dt>
+              {texts.map((text) => (
+                <dd key={text}>{reveal(text)}</dd>
+              ))}
+            </div>
           ))}
-        </ul>
+        </dl>
       )}
       {request.remember.length > 0 && (
         <p class="faint remembered">

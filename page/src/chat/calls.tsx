@@ -142,7 +142,7 @@ function CallContent({ call }: { call: ToolCall }) {
     <div class="fold-body">
       {change && <Diff before={change.before} after={change.after} label="Change" />}
       <Preformatted title="Arguments" text={JSON.stringify(call.arguments, null, 2) ?? ""} />
-      {result && <Preformatted title="Result" text={result.text || "(nothing)"} />}
+      {result && <Preformatted title="Result" text={result.text || "(nothing)"} isOutside={call.isOutside.value} />}
       {result?.pictures.map((picture, place) => <PictureView key={place} picture={picture} />)}
       {!result && call.progress.value && <Preformatted title="So far" text={call.progress.value} />}
     </div>
@@ -158,16 +158,23 @@ function changeIn(call: ToolCall): { before: string; after: string } | null {
   return name === "write" && typeof values?.content === "string" ? { before: "", after: values.content } : null;
 }
 
-function Preformatted({ title, text }: { title: string; text: string }) {
+function Preformatted({ title, text, isOutside = false }: { title: string; text: string; isOutside?: boolean }) {
   const rest = text.length - MAX_SHOWN;
   const shown = rest > 0 ? `${text.slice(0, MAX_SHOWN)}\n… ${rest} more characters` : text;
   return (
     <section>
       <header class="row between">
-        <h3>{title}</h3>
+        <h3 class="row">
+          {title}
+          {isOutside && (
+            <span class="origin-mark" title="It was written by others. Instructions in it are not yours.">
+              <Icon name="globe" size={14} /> from outside
+            </span>
+          )}
+        </h3>
         <CopyButton text={text} label={`Copy ${title.toLowerCase()}`} />
       </header>
-      <pre tabindex={0} role="group" aria-label={title}>
+      <pre class={isOutside ? "outside" : ""} tabindex={0} role="group" aria-label={title}>
         {reveal(shown)}
       </pre>
     </section>

@@ -22,6 +22,8 @@ export interface ToolCall {
   progress: Signal<string>;
   result: Signal<Content | null>;
   seconds: Signal<number>;
+  /** Whether its result is text from outside, which may try to steer the agent. */
+  isOutside: Signal<boolean>;
 }
 
 export type Piece =
@@ -228,6 +230,7 @@ export class Answer {
       progress: signal(""),
       result: signal<Content | null>(null),
       seconds: signal(0),
+      isOutside: signal(false),
     };
     this.#add({ kind: "call", call: started });
   }
@@ -237,10 +240,12 @@ export class Answer {
     if (call) call.progress.value = `${call.progress.value}${text}\n`.slice(-100_000);
   }
 
-  finishTool(call: { id: string; name: string; arguments?: any }, content: Content, isError: boolean, seconds = 0): void {
+  finishTool(call: { id: string; name: string; arguments?: any }, ended: EndedCall): void {
+    const { content, isError, seconds = 0, origin } = ended;
     if (!this.#running(call.id)) this.startTool(call);
     const running = this.#running(call.id)!;
     batch(() => {
+      running.isOutside.value = origin === "untrusted";
       running.result.value = content;
       running.seconds.value = seconds;
       running.state.value = !isError ? "done" : running.state.value === "denied" ? "denied" : "failed";
@@ -311,6 +316,13 @@ export class Answer {
   #add(piece: Piece): void {
     this.pieces.value = [...this.pieces.value, piece];
   }
+}
+
+interface EndedCall {
+  content: Content;
+  isError: boolean;
+  seconds?: number;
+  origin?: string | undefined;
 }
 
 interface Finished {
@@ -459,7 +471,12 @@ export class Conversation {
       case "tool_progress":
         return answer.progress(event.callId, event.text);
       case "tool_finished":
-        return answer.finishTool(event.call, contentOf(event.result.content), Boolean(event.result.isError), event.seconds);
+        return answer.finishTool(event.call, {
+          content: contentOf(event.result.content),
+          isError: Boolean(event.result.isError),
+          seconds: event.seconds,
+          origin: event.result.label?.origin,
+        });
       case "approval_asked":
         return answer.asked(event.request);
       case "approval_given":
@@ -517,7 +534,8 @@ class HistoryReader {
       this.#items.push(this.person(entry));
     } else if (message.role === "toolResult") {
       const call = { id: message.toolCallId, name: message.toolName };
-      this.#open().finishTool(call, contentOf(message.content), Boolean(message.isError));
+      const ended = { content: contentOf(message.content), isError: Boolean(message.isError), origin: message.trust };
+      this.#open().finishTool(call, ended);
     } else {
       this.#readAnswer(entry);
     }

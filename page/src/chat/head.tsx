@@ -10,7 +10,15 @@ import { useMethod } from "../core/resource";
 import { threadMenu } from "../core/thread_actions";
 import { thread } from "./thread";
 
-const EFFORTS = ["off", "minimal", "low", "medium", "high", "xhigh"] as const;
+const MAX_MODELS = 24;
+const EFFORTS = [
+  ["off", "Off"],
+  ["minimal", "Minimal"],
+  ["low", "Low"],
+  ["medium", "Medium"],
+  ["high", "High"],
+  ["xhigh", "Very high"],
+] as const;
 const VERBOSE = [
   ["off", "Answers alone"],
   ["on", "With tool calls"],
@@ -34,8 +42,9 @@ export function ChatHead() {
           </a>
         )}
         <ModelMenu model={model} mayChange={may("write")} />
+        <ThinkingMenu mayChange={may("write")} />
         {row && (
-          <Menu label="Actions of this conversation" items={() => threadMenu(row)}>
+          <Menu label="Actions of this conversation" items={() => moreActions(row)}>
             <Icon name="ellipsis" size={18} />
           </Menu>
         )}
@@ -60,46 +69,68 @@ function CameFrom({ row }: { row: SessionRow }) {
 
 function ModelMenu({ model, mayChange }: { model: string | null; mayChange: boolean }) {
   const models = useMethod("models.list", { agent: thread.agentId.value }, ["config.changed"]).data;
-  const { verbose, thinking } = thread.introduction.value;
   const items = (): MenuItem[] => [
-    ...(models?.models ?? []).slice(0, 24).map((each) => ({
+    ...(models?.models ?? []).slice(0, MAX_MODELS).map((each, place) => ({
+      ...(place === 0 && { heading: "Model of this conversation" }),
       text: each.ref,
       hint: `${short(each.window)} tokens${each.reasoning ? ", thinks" : ""}`,
       isChosen: each.ref === model,
       act: () => void thread.patch({ model: each.ref }),
     })),
-    { text: "The agent's default model", isChosen: false, act: () => void thread.patch({ model: null }) },
-    ...EFFORTS.map((effort) => ({
-      text: `Thinking: ${effort}`,
+    { text: "The agent's default model", icon: "rotate-ccw" as const, act: () => void thread.patch({ model: null }) },
+  ];
+  const name = model?.split("/").at(-1) ?? "No model";
+  if (!mayChange) return <span id="model">{model ?? ""}</span>;
+  return (
+    <Menu label={`${name}: model of this conversation`} class="model-button" items={items}>
+      <span id="model">{name}</span>
+      <Icon name="chevron-down" size={14} />
+    </Menu>
+  );
+}
+
+function ThinkingMenu({ mayChange }: { mayChange: boolean }) {
+  const { thinking } = thread.introduction.value;
+  const level = thinking ?? "default";
+  const items = (): MenuItem[] => [
+    {
+      heading: "How long the model thinks",
+      text: "As the agent is set",
+      isChosen: thinking === null,
+      act: () => void thread.patch({ thinking: null }),
+    },
+    ...EFFORTS.map(([effort, text]) => ({
+      text,
       isChosen: thinking === effort,
       act: () => void thread.patch({ thinking: effort }),
     })),
-    ...VERBOSE.map(([value, text]) => ({
-      text,
-      isChosen: verbose === value,
-      act: () => void thread.patch({ verbose: value }),
-    })),
-    {
-      text: "Summarise older messages",
-      icon: "layers" as const,
-      act: () =>
-        void attempting(async () => {
-          const { text } = await call("sessions.compact", { sessionKey: thread.key.value });
-          thread.conversation.note(text);
-        }),
-    },
   ];
-  const name = model?.split("/").at(-1) ?? "No model";
-  const shown = (
-    <>
-      <span id="model">{name}</span>
-      <Icon name="chevron-down" size={14} />
-    </>
-  );
-  if (!mayChange) return <span id="model">{model ?? ""}</span>;
+  if (!mayChange) return null;
   return (
-    <Menu label={`${name}: model and display of this conversation`} class="model-button" items={items}>
-      {shown}
+    <Menu label={`Thinking: ${level}`} class="model-button thinking-button" items={items}>
+      <Icon name="brain" size={15} />
+      {thinking && <span>{thinking}</span>}
+      <Icon name="chevron-down" size={14} />
     </Menu>
   );
+}
+
+/** How much of the work is shown, and what can be done with the conversation. */
+function moreActions(row: SessionRow): MenuItem[] {
+  const { verbose } = thread.introduction.value;
+  const compact = async () => {
+    const { text } = await call("sessions.compact", { sessionKey: thread.key.value });
+    thread.conversation.note(text);
+  };
+  const display: MenuItem[] = VERBOSE.map(([value, text], place) => ({
+    ...(place === 0 && { heading: "Chat services show" }),
+    text,
+    isChosen: verbose === value,
+    act: () => void thread.patch({ verbose: value }),
+  }));
+  const [first, ...rest] = threadMenu(row);
+  const conversation: MenuItem[] = [{ ...first!, heading: "This conversation" }, ...rest];
+  if (!may("write")) return conversation;
+  const summarise: MenuItem = { text: "Summarise older messages", icon: "layers", act: () => void attempting(compact) };
+  return [...conversation.slice(0, 2), summarise, ...conversation.slice(2), ...display];
 }

@@ -79,6 +79,8 @@ export class Thread {
   readonly isLoading = signal(true);
   /** The message that is being changed: what is sent next goes on from there, in a branch. */
   readonly editing = signal<{ key: string; before: string } | null>(null);
+  /** Counts how often the whole conversation was drawn; what contains it is then rendered again, see `#draw`. */
+  readonly drawn = signal(0);
   /** Why the conversation could not be read. */
   readonly problem = signal("");
   /** Whether the person reads older messages, which must then stay. */
@@ -193,16 +195,16 @@ export class Thread {
   /** Show the messages before the first one that is shown. */
   async showEarlier(): Promise<void> {
     const sessionKey = this.key.value;
-    const skip = this.#shownEntries;
+    const before = this.conversation.earlier.value;
     await attempting(async () => {
-      const history = await call("chat.history", { sessionKey, limit: HISTORY, skip });
-      if (sessionKey !== this.key.value) return;
-      this.#shownEntries += history.entries.length;
-      const before = history.entries.length ? history.total - this.#shownEntries : 0;
-      this.conversation.prepend(history.entries, before, history.notes as any);
+      // Messages that arrived since count, too: what is skipped is what follows the first message that is shown.
+      const { total } = await call("chat.history", { sessionKey, limit: 1 });
+      const history = await call("chat.history", { sessionKey, limit: HISTORY, skip: Math.max(0, total - before) });
+      if (sessionKey !== this.key.value || before !== this.conversation.earlier.value) return;
+      const left = history.entries.length ? Math.max(0, before - history.entries.length) : 0;
+      this.conversation.prepend(history.entries, left, history.notes as any);
     });
   }
-  #shownEntries = 0;
 
   async open(key: string | null): Promise<void> {
     const opening = ++this.#opening;
@@ -290,7 +292,6 @@ export class Thread {
     this.#epoch = history.epoch;
     this.#seq = Math.max(joined.seq, heard.at(-1)?.seq ?? 0);
     this.#sessionId = history.sessionId;
-    this.#shownEntries = history.entries.length;
     const key = this.key.value!;
     const entries = events.length ? historyBefore(history.entries, events) : history.entries;
     const { advice, caution } = this.introduction.value;
@@ -303,6 +304,11 @@ export class Thread {
     for (const own of this.#outbox.of(key)) this.conversation.putBack(own);
     for (const frame of [...single, ...events]) this.#apply(frame);
     this.#sending.value += 1;
+    // Preact keeps what a component rendered when its parent was rendered last. Without another rendering of the
+    // parents, all messages of that time would stay in memory.
+    setTimeout(() => {
+      this.drawn.value += 1;
+    });
   }
 
   /** A message that another process answers has an outcome but no events here: ask for it. */
@@ -382,6 +388,9 @@ export class Thread {
     notify(name, shorten(text, 160));
     const sessionKey = this.key.value;
     void attempting(async () => {
+      // At once, because the next answer may begin in a moment; while one is written, nothing is drawn again.
+      const isLong = this.conversation.items.value.length > MAX_ITEMS && !this.readsBack.value;
+      if (isLong) await this.open(sessionKey);
       if (isCommand) {
         this.#lastCommand = text;
         // A command may have started a new conversation before the page knew the key of the first.
@@ -393,8 +402,6 @@ export class Thread {
       for (const run of own) await call("agent.confirm", { runId: run });
       if (sent) await this.#nameSession(sent);
       await this.#introduce(sessionKey);
-      const isLong = this.conversation.items.value.length > MAX_ITEMS && !this.readsBack.value;
-      if (isLong && sessionKey === this.key.value && !this.isRunning.value) await this.open(sessionKey);
     });
   }
 

@@ -22,13 +22,25 @@ export type Theme = "system" | "light" | "dark";
 export const theme = keep<Theme>("theme", "system");
 export const railIsOpen = keep("rail", true);
 export const panelWidth = keep("panelWidth", 400);
-export const pinned = keep<string[]>("pinned", []);
+// `keep` stores nothing while a value is its fallback, so the fallbacks have names.
+const NO_THREADS: string[] = [];
+const NEVER_SEEN: Record<string, string> = {};
+const NO_DRAFTS: Record<string, string> = {};
+export const pinned = keep("pinned", NO_THREADS);
 /** When each thread was last looked at, and since when this browser remembers that. */
-export const seen = keep<Record<string, string>>("seen", {});
+export const seen = keep("seen", NEVER_SEEN);
 export const seenSince = keep("seenSince", "");
 export const notifies = keep("notifies", false);
 /** Text that was typed but not sent, by session; it survives a reload of the tab. */
-export const drafts = keep<Record<string, string>>("drafts", {}, sessionStorage);
+export const drafts = keep("drafts", NO_DRAFTS, sessionStorage);
+
+/** Forget what this browser knows about conversations; what concerns only the look stays. */
+export function forgetConversations(): void {
+  pinned.value = NO_THREADS;
+  seen.value = NEVER_SEEN;
+  seenSince.value = "";
+  drafts.value = NO_DRAFTS;
+}
 
 effect(() => {
   if (theme.value === "system") delete document.documentElement.dataset.theme;

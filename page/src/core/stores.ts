@@ -4,7 +4,7 @@ import type { AgentRow, Devices, Pending, SessionRow } from "../generated/wire";
 import { attempting, call, hello, listen, may, onGreeting, onSignOut } from "./gateway";
 import { notify } from "./notifications";
 import { seen, seenSince } from "./preferences";
-import { shorten } from "./text";
+import { capitalize, shorten } from "./text";
 
 const SETTLE = 150;
 const MAX_SESSIONS = 200;
@@ -140,9 +140,9 @@ export function placeOf(key: string): SessionPlace {
   return { agent: owner, kind: "other", detail: head, channel: "" };
 }
 
-/** The name of a session: its label, else what its key says. */
-export function sessionName(row: { key: string; label?: string | null }): string {
-  if (row.label) return shorten(row.label, 80);
+/** The name of a session: its label, else what it is about, else what its key says. */
+export function sessionName(row: { key: string; label?: string | null; title?: string }): string {
+  if (row.label || row.title) return shorten(row.label || row.title, 80);
   const place = placeOf(row.key);
   switch (place.kind) {
     case "main":
@@ -158,7 +158,7 @@ export function sessionName(row: { key: string; label?: string | null }): string
     case "webhook":
       return shorten(`Webhook ${place.detail}`, 80);
     case "channel":
-      return shorten(`${place.channel} ${place.detail.replace(/^(direct|group|channel|dm):/, "")}`, 80);
+      return shorten(`${capitalize(place.channel)} ${place.detail.replace(/^(direct|group|channel|dm):/, "")}`, 80);
     default:
       return shorten(place.detail, 80);
   }

@@ -37,6 +37,16 @@ export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString()} ${count === 1 ? one : many}`;
 }
 
+export function capitalize(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+/** The name of a key as words: `idleMinutes` becomes “Idle minutes”. */
+export function humanize(name: string): string {
+  const words = name.replace(/([a-z\d])([A-Z])/g, "$1 $2").replace(/[_-]+/g, " ");
+  return capitalize(words.replace(/\b[A-Z][a-z]+\b/g, (word, at: number) => (at ? word.toLowerCase() : word)));
+}
+
 export function randomKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

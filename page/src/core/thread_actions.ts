@@ -7,6 +7,7 @@ import { pinned } from "./preferences";
 import { go } from "./router";
 import { saveFile } from "./save_file";
 import { loadSessions, sessionName } from "./stores";
+import { toast } from "../parts/toast";
 
 export function isPinned(key: string): boolean {
   return pinned.value.includes(key);
@@ -39,6 +40,7 @@ async function forkThread(row: SessionRow): Promise<void> {
     const { sessionKey } = await call("sessions.fork", { sessionKey: row.key });
     await loadSessions();
     go("chat", sessionKey);
+    toast(`This is a copy of “${sessionName(row)}”.`, undefined, "git-fork");
   });
 }
 
@@ -49,12 +51,22 @@ async function exportThread(row: SessionRow): Promise<void> {
   });
 }
 
-async function removeThread(row: SessionRow): Promise<void> {
-  const question = "It disappears from all lists. Its transcript is kept in the archive of the agent.";
-  if (!(await confirm(`Remove “${sessionName(row)}”?`, question, "Remove"))) return;
+async function setArchived(row: SessionRow, archived: boolean): Promise<void> {
+  await attempting(async () => {
+    await call("sessions.patch", { sessionKey: row.key, archived });
+    await loadSessions();
+    const done = archived ? "is archived. A new message brings it back." : "is in the list again.";
+    toast(`“${sessionName(row)}” ${done}`, archived ? () => void setArchived(row, false) : undefined, "archive");
+  });
+}
+
+async function deleteThread(row: SessionRow): Promise<void> {
+  const question = "It disappears from all lists and cannot be opened again. Its transcript stays in the agent's folder for a while.";
+  if (!(await confirm(`Delete “${sessionName(row)}”?`, question, "Delete"))) return;
   await attempting(async () => {
     await call("sessions.archive", { sessionKey: row.key });
     await loadSessions();
+    toast(`“${sessionName(row)}” was deleted.`, undefined, "trash-2");
   });
 }
 
@@ -69,7 +81,10 @@ export function threadMenu(row: SessionRow): MenuItem[] {
     save,
     { icon: "git-fork", text: "Fork", act: () => void forkThread(row) },
     { icon: "pencil", text: "Rename", act: () => void renameThread(row) },
-    { icon: "archive", text: "Start afresh", act: () => void startAfresh(row) },
-    { icon: "trash-2", text: "Remove", isDanger: true, act: () => void removeThread(row) },
+    { icon: "rotate-ccw", text: "Start afresh", act: () => void startAfresh(row) },
+    row.archived
+      ? { icon: "archive-restore", text: "Restore", act: () => void setArchived(row, false) }
+      : { icon: "archive", text: "Archive", act: () => void setArchived(row, true) },
+    { icon: "trash-2", text: "Delete", isDanger: true, act: () => void deleteThread(row) },
   ];
 }

@@ -1,4 +1,4 @@
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { IconName } from "../generated/icons";
 import { Icon } from "./icon";
@@ -9,6 +9,8 @@ export interface MenuItem {
   hint?: string;
   isDanger?: boolean;
   isChosen?: boolean;
+  /** A title above this item. */
+  heading?: string;
   act: () => void;
 }
 
@@ -67,24 +69,30 @@ export function Menu({ label, children, items, class: kind = "icon-button", side
       {isOpen && (
         <div class={`menu-list ${side} ${up ? "up" : ""}`} role="menu" aria-label={label}>
           {items().map((item) => (
-            <button
-              key={item.text}
-              type="button"
-              role="menuitem"
-              tabindex={-1}
-              class={item.isDanger ? "danger" : ""}
-              onClick={() => {
-                close();
-                item.act();
-              }}
-            >
-              {item.icon ? <Icon name={item.icon} /> : item.isChosen !== undefined && <span class="menu-space" />}
-              <span class="menu-text">
-                {item.text}
-                {item.hint && <span class="faint">{item.hint}</span>}
-              </span>
-              {item.isChosen && <Icon name="check" />}
-            </button>
+            <Fragment key={item.text}>
+              {item.heading && (
+                <div class="menu-heading" role="presentation">
+                  {item.heading}
+                </div>
+              )}
+              <button
+                type="button"
+                role="menuitem"
+                tabindex={-1}
+                class={item.isDanger ? "danger" : ""}
+                onClick={() => {
+                  close();
+                  item.act();
+                }}
+              >
+                {item.icon && <Icon name={item.icon} />}
+                <span class="menu-text">
+                  {item.text}
+                  {item.hint && <span class="faint">{item.hint}</span>}
+                </span>
+                {item.isChosen && <Icon name="check" />}
+              </button>
+            </Fragment>
           ))}
         </div>
       )}

@@ -6,17 +6,24 @@ export interface Series {
   values: number[];
 }
 
-export function StackedBars({ labels, series, unit }: { labels: string[]; series: Series[]; unit: string }) {
+interface PlotProps {
+  labels: string[];
+  series: Series[];
+  unit: string;
+  format?: (value: number) => string;
+}
+
+export function StackedBars({ labels, series, unit, format = short }: PlotProps) {
   const totals = labels.map((_, day) => series.reduce((sum, { values }) => sum + (values[day] ?? 0), 0));
-  const most = Math.max(1, ...totals);
+  const most = Math.max(0, ...totals) || 1;
   const every = Math.ceil(labels.length / 6);
   return (
     <figure class="plot">
-      <div class="plot-frame" role="img" aria-label={`${unit} by day, at most ${short(most)}`}>
-        <span class="plot-most">{short(most)}</span>
+      <div class="plot-frame" role="img" aria-label={`${unit} by day, at most ${format(most)}`}>
+        <span class="plot-most">{format(most)}</span>
         <div class="plot-bars">
           {labels.map((label, day) => (
-            <div key={label} class="plot-day" title={`${label}: ${short(totals[day]!)} ${unit}`}>
+            <div key={label} class="plot-day" title={`${label}: ${format(totals[day]!)} ${unit}`}>
               {series.map(({ name, values }, place) => (
                 <span
                   key={name}

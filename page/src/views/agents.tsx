@@ -12,7 +12,7 @@ import { CapabilityMatrix } from "../parts/matrix";
 import { EmptyState, NoRight } from "../parts/states";
 import { Loaded, View } from "../parts/view";
 import { AgentTools } from "./agent_tools";
-import { AgentJobs } from "./automations";
+import { AgentJobs } from "./jobs";
 import { AgentFiles } from "./files";
 import { AgentSkills } from "./skills";
 import { Budgets } from "./usage";
@@ -27,9 +27,9 @@ const TABS = [
 ] as const;
 
 export default function AgentsView() {
-  const [id = "", tab = "overview"] = route.value.subject.split("/");
+  const [id = "", tab = "overview", ...rest] = route.value.subject.split("/");
   const agent = agents.value.find((each) => each.id === id);
-  if (agent) return <AgentDetail key={agent.id} agent={agent} tab={tab} />;
+  if (agent) return <AgentDetail key={agent.id} agent={agent} tab={tab} path={rest.join("/")} />;
   return (
     <View title="Agents" about="Each agent is a folder of Markdown files with a model.">
       {agents.value.length ? (
@@ -66,7 +66,7 @@ function AgentCard({ agent }: { agent: AgentRow }) {
             <bdi>{agent.name}</bdi> {agent.isDefault && <Badge tone="accent">default</Badge>}
           </span>
           <span class="faint">
-            <bdi>{describe(agent) || agent.id}</bdi>
+            <bdi>{describe(agent) || (agent.name === agent.id ? "no description yet" : agent.id)}</bdi>
           </span>
         </span>
         <Icon name="chevron-right" />
@@ -88,12 +88,12 @@ function AgentCard({ agent }: { agent: AgentRow }) {
   );
 }
 
-function AgentDetail({ agent, tab }: { agent: AgentRow; tab: string }) {
+function AgentDetail({ agent, tab, path }: { agent: AgentRow; tab: string; path: string }) {
   const known = TABS.some(([id]) => id === tab) ? tab : "overview";
   return (
     <View
       title={agent.name}
-      about={describe(agent) || agent.id}
+      about={describe(agent) || (agent.name === agent.id ? "" : agent.id)}
       wide={known === "files"}
       before={
         <a class="back-link" href={addressOf("agents")}>
@@ -111,7 +111,7 @@ function AgentDetail({ agent, tab }: { agent: AgentRow; tab: string }) {
     >
       <Tabs label="About this agent" tabs={TABS} current={known} onChange={(id) => go("agents", `${agent.id}/${id}`)} />
       {known === "overview" && <Overview agent={agent} />}
-      {known === "files" && (may("admin") ? <AgentFiles agent={agent.id} /> : <NoRight scope="admin" />)}
+      {known === "files" && (may("admin") ? <AgentFiles agent={agent.id} path={path} show={(file) => go("agents", `${agent.id}/files${file && `/${file}`}`)} /> : <NoRight scope="admin" />)}
       {known === "tools" && <AgentTools agent={agent.id} />}
       {known === "skills" && <AgentSkills agent={agent.id} />}
       {known === "jobs" && <AgentJobs agent={agent.id} />}

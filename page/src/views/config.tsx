@@ -1,14 +1,18 @@
 // The configuration: each key with its documentation, default and origin; changes are shown before they are stored.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
 import { go, route } from "../core/router";
-import { withCode } from "../core/text";
+import { humanize, plural, withCode } from "../core/text";
+import type { IconName } from "../generated/icons";
 import type { ConfigValue, KeyFacts } from "../generated/wire";
 import { Badge, Tabs } from "../parts/bits";
 import { Button } from "../parts/button";
+import { CopyButton, highlight } from "../parts/code";
 import { Field, SearchField, Select, Toggle } from "../parts/field";
+import { Icon } from "../parts/icon";
 import { ErrorCard, Skeleton } from "../parts/states";
+import { toast } from "../parts/toast";
 import { Loaded, View } from "../parts/view";
 
 type Changes = Map<string, unknown>;
@@ -22,7 +26,7 @@ export default function ConfigView() {
         label="Form or file"
         tabs={[
           ["form", "Form"],
-          ["raw", "All values"],
+          ["raw", "As JSON"],
         ]}
         current={tab}
         onChange={setTab}
@@ -30,9 +34,14 @@ export default function ConfigView() {
       <Loaded from={config}>
         {(data) =>
           tab === "raw" ? (
-            <pre class="wrapped tall" tabindex={0} role="group" aria-label="All values">
-              {JSON.stringify(data.value, null, 2)}
-            </pre>
+            <>
+              <p class="row wrap faint">
+                Every value in effect, without secrets. <CopyButton text={() => JSON.stringify(data.value, null, 2)} />
+              </p>
+              <pre class="wrapped tall" tabindex={0} role="group" aria-label="All values">
+                {highlight(JSON.stringify(data.value, null, 2), "json")}
+              </pre>
+            </>
           ) : (
             <Form config={data} reload={config.reload} />
           )
@@ -47,6 +56,7 @@ function Form({ config, reload }: { config: ConfigValue; reload: () => Promise<v
   const path = route.value.subject || sections[0]!;
   const [changes, setChanges] = useState<Changes>(new Map());
   const [wanted, setWanted] = useState("");
+  useEffect(() => setWanted(""), [path]);
   const set = (key: string, value: unknown) => setChanges(new Map(changes).set(key, value));
   const section = path.split(".")[0]!;
   return (
@@ -59,29 +69,83 @@ function Form({ config, reload }: { config: ConfigValue; reload: () => Promise<v
             aria-current={name === section ? "page" : undefined}
             onClick={() => go("config", name)}
           >
-            {name}
+            <Icon name={ICONS[name] ?? "settings"} />
+            {SECTIONS[name] ?? humanize(name)}
           </button>
         ))}
       </nav>
       <div class="stack">
-        <SearchField label="Open a key, for example gateway.port" value={wanted} onInput={setWanted} />
-        {wanted.trim() && (
-          <div>
-            <Button icon="arrow-up" onClick={() => go("config", wanted.trim())}>
-              Open {wanted.trim()}
-            </Button>
-          </div>
-        )}
+        <SearchField label="Find a setting, for example port or time zone" value={wanted} onInput={setWanted} />
+        {wanted.trim() && <Matches query={wanted.trim()} close={() => setWanted("")} />}
         {config.problems.map((problem) => (
           <ErrorCard key={problem} problem={problem} />
         ))}
-        <Crumbs path={path} />
-        <Keys key={path} path={path} changes={changes} set={set} />
+        {!wanted.trim() && (
+          <>
+            <Crumbs path={path} />
+            <Keys key={path} path={path} changes={changes} set={set} />
+          </>
+        )}
         {changes.size > 0 && (
           <SaveBar config={config} changes={changes} clear={() => setChanges(new Map())} reload={reload} />
         )}
       </div>
     </div>
+  );
+}
+
+const SECTIONS: Record<string, string> = { mcp: "MCP servers", auth: "Sign-in at providers", cron: "Jobs", ui: "Appearance" };
+const ICONS: Record<string, IconName> = {
+  agents: "bot",
+  auth: "key-round",
+  backup: "archive",
+  bindings: "cable",
+  channels: "smartphone",
+  commands: "terminal",
+  cron: "calendar-clock",
+  gateway: "globe",
+  hooks: "webhook",
+  logging: "scroll-text",
+  mcp: "plug",
+  memory: "brain",
+  messages: "message-square",
+  models: "cpu",
+  plugins: "puzzle",
+  session: "messages-square",
+  skills: "book-open",
+  storage: "save",
+  teams: "users",
+  tools: "wrench",
+};
+
+/** The keys whose name or documentation has the words. An item of a list or map opens with the list or map. */
+function Matches({ query, close }: { query: string; close: () => void }) {
+  const found = useMethod("config.find", { query, limit: 12 });
+  const open = (key: string) => {
+    close();
+    go("config", key.replace(/(\[\]|\.?<).*$/, ""));
+  };
+  return (
+    <Loaded from={found}>
+      {({ keys }) =>
+        keys.length ? (
+          <ul class="rows matches" aria-label="Settings found">
+            {keys.map(({ key, documentation }) => (
+              <li key={key}>
+                <div class="row-text">
+                  <button type="button" class="link mono" onClick={() => open(key)}>
+                    {key}
+                  </button>
+                  <p class="faint clipped">{withCode(documentation)}</p>
+                </div>
+              </li>
+            ))}
+          </ul>
+        ) : (
+          <p class="faint">No setting has these words.</p>
+        )
+      }
+    </Loaded>
   );
 }
 
@@ -91,13 +155,15 @@ function Crumbs({ path }: { path: string }) {
     <h2 class="crumbs">
       {parts.map((part, place) => (
         <span key={place}>
-          {place > 0 && " . "}
+          {place > 0 && <Icon name="chevron-right" size={14} />}
           {place < parts.length - 1 ? (
             <button type="button" class="link" onClick={() => go("config", parts.slice(0, place + 1).join("."))}>
-              {part}
+              {place ? humanize(part) : (SECTIONS[part] ?? humanize(part))}
             </button>
+          ) : place ? (
+            humanize(part)
           ) : (
-            part
+            (SECTIONS[part] ?? humanize(part))
           )}
         </span>
       ))}
@@ -134,8 +200,11 @@ function Key({ path, changes, set }: KeysProps) {
   if (facts.data.keys.length) {
     return (
       <button type="button" class="config-group" onClick={() => go("config", path)}>
-        <b>{path.split(".").at(-1)}</b>
-        <span class="faint">{facts.data.documentation || plain(facts.data.keys)}</span>
+        <span class="row-text">
+          <b>{humanize(path.split(".").at(-1)!)}</b>
+          <span class="faint">{withCode(facts.data.documentation || plain(facts.data.keys))}</span>
+        </span>
+        <Icon name="chevron-right" />
       </button>
     );
   }
@@ -149,18 +218,19 @@ function plain(keys: string[]): string {
 function KeyForm({ facts, changes, set }: { facts: KeyFacts } & Omit<KeysProps, "path">) {
   const isChanged = changes.has(facts.key);
   const value = isChanged ? changes.get(facts.key) : facts.value;
-  const name = facts.key.split(".").at(-1)!;
+  const name = humanize(facts.key.split(".").at(-1)!);
+  const isDefault = facts.origin === "default";
   return (
     <div class={`config-key ${isChanged ? "is-changed" : ""}`}>
       <Control name={name} facts={facts} value={value} set={(fresh) => set(facts.key, fresh)} />
-      <p class="faint">{withCode(facts.documentation)}</p>
+      <p class="config-about">{withCode(facts.documentation)}</p>
       <p class="row wrap faint">
+        <code>{facts.key}</code>
         <span title={facts.origin}>
-          <Badge tone={facts.origin === "default" ? "plain" : "accent"}>{facts.origin.split("/").at(-1) || "unknown"}</Badge>
+          <Badge tone={isDefault ? "plain" : "accent"}>{isDefault ? "default" : facts.origin.split("/").at(-1) || "unknown"}</Badge>
         </span>
-        <span>
-          {facts.type} · default {show(facts.default)}
-        </span>
+        {!facts.allowed.length && <span>{facts.type}</span>}
+        {(!isDefault || isChanged) && <span>default {show(facts.default)}</span>}
         {facts.reload === "restart" && <Badge tone="warn">needs a restart</Badge>}
         {facts.pending && <Badge tone="warn">not used yet</Badge>}
         {facts.origin !== "default" && !isChanged && (
@@ -176,6 +246,14 @@ function KeyForm({ facts, changes, set }: { facts: KeyFacts } & Omit<KeysProps, 
 function show(value: unknown): string {
   const text = value === null || value === undefined ? "nothing" : JSON.stringify(value);
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+const MAX_ROWS = 16;
+
+/** Objects and lists of objects over several lines, everything else on one. */
+function pretty(value: unknown): string {
+  const isNested = value !== null && typeof value === "object" && Object.values(value).some((each) => typeof each === "object");
+  return JSON.stringify(value, null, isNested || (typeof value === "object" && !Array.isArray(value)) ? 2 : 0);
 }
 
 interface ControlProps {
@@ -199,7 +277,7 @@ function Control({ name, facts, value, set }: ControlProps) {
     return <Select label={name} value={chosen} options={all} onChange={pick} />;
   }
   const isText = typeof value === "string" || (/^(text|a text|a string)/.test(facts.type) && !value);
-  const written = text ?? (value === null || value === undefined ? "" : isText ? String(value) : JSON.stringify(value));
+  const written = text ?? (value === null || value === undefined ? "" : isText ? String(value) : pretty(value));
   const typed = (fresh: string) => {
     setText(fresh);
     if (isText) {
@@ -214,7 +292,8 @@ function Control({ name, facts, value, set }: ControlProps) {
       else set(fresh);
     }
   };
-  return <Field label={name} value={written} onInput={typed} problem={problem} mono={!isText} />;
+  const lines = /^[[{]/.test(written) ? Math.min(MAX_ROWS, written.split("\n").length + 1) : undefined;
+  return <Field label={name} value={written} onInput={typed} problem={problem} mono={!isText} {...(lines && { rows: lines })} />;
 }
 
 interface SaveProps {
@@ -233,6 +312,7 @@ function SaveBar({ config, changes, clear, reload }: SaveProps) {
       await call("config.patch", { baseHash: config.hash, changes: list });
       clear();
       await reload();
+      toast(`${plural(list.length, "setting")} saved.`, undefined, "save");
     } catch (error) {
       setProblem((error as Error).message);
     }

@@ -1,8 +1,9 @@
 // The files of an agent's workspace: read, change, compare, and store only what nobody changed meanwhile.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { moveInList } from "../core/keyboard";
 import { useMethod } from "../core/resource";
+import { go, route } from "../core/router";
 import { shorten } from "../core/text";
 import type { FileText, WorkspaceFile } from "../generated/wire";
 import { MarkdownView } from "../chat/messages";
@@ -14,10 +15,13 @@ import { Diff } from "../parts/diff";
 import { SearchField } from "../parts/field";
 import { Icon } from "../parts/icon";
 import { EmptyState, ErrorCard, Skeleton } from "../parts/states";
+import { toast } from "../parts/toast";
 import { Loaded, View } from "../parts/view";
 
 export default function FilesView() {
-  const [agent, setAgent] = useState<string | null>(null);
+  const { subject, query } = route.value;
+  const agent = query.get("agent");
+  const setAgent = (id: string | null) => go("files", "", id ? { agent: id } : {});
   return (
     <View
       title="Files"
@@ -26,19 +30,36 @@ export default function FilesView() {
       wide
       actions={<AgentChoice value={agent} onChange={setAgent} />}
     >
-      <AgentFiles key={agent} agent={agent} />
+      <AgentFiles
+        key={agent}
+        agent={agent}
+        path={subject}
+        show={(path) => go("files", path, agent ? { agent } : {})}
+      />
     </View>
   );
 }
 
+interface AgentFilesProps {
+  agent: string | null;
+  /** The file that the address names; empty for none. */
+  path: string;
+  /** Name a file in the address. */
+  show: (path: string) => void;
+}
+
 /** The files of an agent beside an editor; on a phone either the list or the file. */
-export function AgentFiles({ agent }: { agent: string | null }) {
+export function AgentFiles({ agent, path: named, show }: AgentFilesProps) {
   const [wanted, setWanted] = useState("");
-  const [open, setOpen] = useState<{ path: string; isNew: boolean } | null>(null);
+  const [fresh, setFresh] = useState("");
+  const open = named ? { path: named, isNew: named === fresh } : null;
+  const line = Number(route.value.query.get("line")) || 0;
   const files = useMethod("workspace.list", may("admin") ? { agent } : null);
   const create = async () => {
     const path = await askText("New file", "Path, for example memory/trip.md", "memory/", "Create");
-    if (path?.trim()) setOpen({ path: path.trim(), isNew: true });
+    if (!path?.trim()) return;
+    setFresh(path.trim());
+    show(path.trim());
   };
   return (
     <Loaded from={files}>
@@ -49,19 +70,20 @@ export function AgentFiles({ agent }: { agent: string | null }) {
               <SearchField label="Filter files" value={wanted} onInput={setWanted} />
               <IconButton icon="plus" label="New file" onClick={() => void create()} />
             </div>
-            <FileList files={all} wanted={wanted} open={open?.path ?? ""} choose={(path) => setOpen({ path, isNew: false })} />
+            <FileList files={all} wanted={wanted} open={open?.path ?? ""} choose={show} />
             <p class="faint">
               <code>{folder}</code> {!complete && "Only the first files are shown."}
             </p>
           </div>
           {open ? (
             <div class="stack">
-              <button type="button" class="back-link phone-only" onClick={() => setOpen(null)}>
+              <button type="button" class="back-link phone-only" onClick={() => show("")}>
                 <Icon name="arrow-left" /> All files
               </button>
               <Editor
-                key={open.path}
+                key={`${open.path} ${line}`}
                 agent={agent}
+                line={line}
                 path={open.path}
                 isNew={open.isNew}
                 facts={all.find(({ path }) => path === open.path)}
@@ -148,10 +170,22 @@ function OriginMark({ file, isBrief }: { file: WorkspaceFile; isBrief?: boolean 
   );
 }
 
+/** Put the cursor on a line and bring it into view: the browser scrolls to the cursor when the field gets the focus. */
+function selectLine(field: HTMLTextAreaElement, line: number): void {
+  const lines = field.value.split("\n");
+  const start = lines.slice(0, line - 1).reduce((sum, text) => sum + text.length + 1, 0);
+  field.setSelectionRange(start, start);
+  field.blur();
+  field.focus();
+  field.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
+}
+
 interface EditorProps {
   agent: string | null;
   path: string;
   isNew: boolean;
+  /** The line at which the file opens; 0 for the first one. */
+  line: number;
   facts: WorkspaceFile | undefined;
   stored: () => Promise<void>;
 }
@@ -162,7 +196,8 @@ const MODES = [
   ["changes", "Changes"],
 ] as const;
 
-function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
+function Editor({ agent, path, isNew, line, facts, stored }: EditorProps) {
+  const field = useRef<HTMLTextAreaElement>(null);
   const [file, setFile] = useState<FileText | null>(isNew ? { path, text: "", hash: "" } : null);
   const [text, setText] = useState("");
   const [mode, setMode] = useState("edit");
@@ -171,8 +206,8 @@ function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
     setProblem("");
     try {
       const found = await call("workspace.read", { agent, path });
-      setFile(found);
       setText(found.text);
+      setFile(found);
     } catch (error) {
       setProblem((error as Error).message);
     }
@@ -180,6 +215,9 @@ function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
   useEffect(() => {
     if (!isNew) void read();
   }, []);
+  useEffect(() => {
+    if (file && line) selectLine(field.current!, line);
+  }, [file === null]);
   if (!file) return problem ? <ErrorCard problem={problem} retry={read} /> : <Skeleton />;
   const isChanged = text !== file.text;
   const save = async () => {
@@ -188,6 +226,7 @@ function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
       const { hash } = await call("workspace.write", { agent, path, text, baseHash: file.hash || null });
       setFile({ path, text, hash });
       await attempting(stored);
+      toast(`${path} was saved.`, undefined, "save");
     } catch (error) {
       setProblem((error as Error).message);
     }
@@ -226,6 +265,7 @@ function Editor({ agent, path, isNew, facts, stored }: EditorProps) {
       <Tabs label="Mode" tabs={MODES} current={mode} onChange={setMode} />
       {mode === "edit" && (
         <textarea
+          ref={field}
           class="mono editor-text"
           aria-label={`Text of ${path}`}
           value={text}

@@ -1,12 +1,14 @@
 // Search in an agent's notes: where each hit is, why it was found, and the note itself.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call } from "../core/gateway";
-import { openPanel } from "../core/panel";
+import { call, may } from "../core/gateway";
+import { closePanel, openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
-import { reveal, shorten } from "../core/text";
+import { go } from "../core/router";
+import { plural, reveal, shorten } from "../core/text";
 import type { MemoryExcerpt, MemoryHit, MemoryStatus } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
 import { Badge, Meter, Time } from "../parts/bits";
+import { Button } from "../parts/button";
 import { SearchField } from "../parts/field";
 import { excerpt, hasWord, marked } from "../parts/marked";
 import { EmptyState, ErrorCard, Skeleton } from "../parts/states";
@@ -14,6 +16,8 @@ import { Loaded, View } from "../parts/view";
 
 const PAUSE_MS = 250;
 const AROUND = 40;
+/** Notes in the workspace, which the editor can open; transcripts and notes elsewhere are only read. */
+const NOTES = /^(memory\/|[\w.-]+\.md$)/i;
 
 export default function MemoryView() {
   const [agent, setAgent] = useState<string | null>(null);
@@ -69,9 +73,16 @@ function Status({ status }: { status: MemoryStatus }) {
     );
   }
   return (
-    <p class="row wrap faint">
-      <Badge tone="ok">index ready</Badge> {status.files} notes · {status.chunks} passages · {status.embedded} with meaning ·{" "}
-      {status.model ?? status.provider ?? "words alone"} · synced <Time when={status.lastSync} />
+    <p class="memory-status faint">
+      <Badge tone="ok">index ready</Badge>
+      <span>{plural(status.files, "note")}</span>
+      <span>{plural(status.chunks, "passage")}</span>
+      <span title={status.model ?? undefined}>
+        {status.embedded ? `${status.embedded} found by meaning (${status.provider ?? "local"})` : "found by words alone"}
+      </span>
+      <span>
+        synced <Time when={status.lastSync} />
+      </span>
     </p>
   );
 }
@@ -81,7 +92,7 @@ function Hit({ hit, query, agent }: { hit: MemoryHit; query: string; agent: stri
   const open = async () => {
     const start = Math.max(1, hit.startLine - AROUND);
     const note = await call("memory.get", { agent, path: hit.path, start, lines: hit.endLine - start + 1 + AROUND });
-    openPanel(hit.path, () => <Note note={note} hit={hit} query={query} />);
+    openPanel(hit.path, () => <Note note={note} hit={hit} query={query} agent={agent} />);
   };
   return (
     <li>
@@ -127,14 +138,26 @@ function Reasons({ hit }: { hit: MemoryHit }) {
 }
 
 /** The note, scrolled to the first line of the hit that has a word of the query. */
-function Note({ note, hit, query }: { note: MemoryExcerpt; hit: MemoryHit; query: string }) {
+function Note({ note, hit, query, agent }: { note: MemoryExcerpt; hit: MemoryHit; query: string; agent: string | null }) {
   const root = useRef<HTMLPreElement>(null);
+  const edit = () => {
+    closePanel();
+    go("files", hit.path, { ...(agent && { agent }), line: String(hit.startLine) });
+  };
   useEffect(() => {
     const lines = [...root.current!.querySelectorAll(".is-hit")];
     (lines.find((line) => hasWord(line.textContent, query)) ?? lines[0])?.scrollIntoView({ block: "center" });
   }, []);
   return (
-    <pre ref={root} class="note-lines wrapped" tabindex={0} role="group" aria-label="Note">
+    <div class="stack">
+      {may("admin") && NOTES.test(hit.path) && (
+        <div>
+          <Button icon="pencil" onClick={edit}>
+            Edit from line {hit.startLine}
+          </Button>
+        </div>
+      )}
+      <pre ref={root} class="note-lines wrapped" tabindex={0} role="group" aria-label="Note">
       {note.text.split("\n").map((line, place) => {
         const number = note.startLine + place;
         const isHit = number >= hit.startLine && number <= hit.endLine;
@@ -148,6 +171,7 @@ function Note({ note, hit, query }: { note: MemoryExcerpt; hit: MemoryHit; query
           </span>
         );
       })}
-    </pre>
+      </pre>
+    </div>
   );
 }

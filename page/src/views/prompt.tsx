@@ -5,12 +5,13 @@ import { openPanel } from "../core/panel";
 import { go, route } from "../core/router";
 import { useMethod } from "../core/resource";
 import { nameOfSession, sessions, sessionName } from "../core/stores";
-import { plural, reveal } from "../core/text";
-import type { Prompt } from "../generated/wire";
+import { humanize, plural, reveal } from "../core/text";
+import type { Prompt, PromptChanges } from "../generated/wire";
 import { Badge, short } from "../parts/bits";
+import { Button } from "../parts/button";
 import { CopyButton } from "../parts/code";
 import { Select } from "../parts/field";
-import { type Column, Table } from "../parts/table";
+import { Icon } from "../parts/icon";
 import { Loaded, View } from "../parts/view";
 
 interface Part {
@@ -20,55 +21,87 @@ interface Part {
   source: string;
   chars: number;
   tokens: number;
-  hash: string;
   text: string | null;
   change: string;
+  /** Parts of this part, such as the skills of the catalogue. */
+  parts: Part[];
 }
 
-const KINDS: readonly (readonly [string, string])[] = [
-  ["tools", "Tools"],
-  ["stable", "Stable"],
-  ["session", "Session"],
-  ["turn", "Turn"],
-  ["history", "History"],
+interface Group {
+  kind: string;
+  title: string;
+  about: string;
+  parts: Part[];
+  tokens: number;
+  chars: number;
+}
+
+const KINDS: readonly (readonly [kind: string, title: string, about: string])[] = [
+  ["tools", "Tools", "what the model can call"],
+  ["stable", "Stable", "the same in every conversation"],
+  ["session", "Session", "the same in this conversation"],
+  ["turn", "Turn", "different each time"],
+  ["history", "History", "what was said"],
 ];
-const SEEN = "retinue.prompt.";
+/** What follows these kinds is not the same in every request, so providers read it anew. */
+const CACHED = new Set(["tools", "stable"]);
+
+interface Size {
+  name: string;
+  chars: number;
+  tokens: number;
+}
+
+function changeOf(name: string, since: PromptChanges | null): string {
+  if (since?.added.includes(name)) return "new";
+  return since?.changed.includes(name) || since?.moved === name ? "changed" : "";
+}
 
 /** The parts in the order in which they are sent. */
-function partsOf({ sections, report }: Prompt, history: number): Part[] {
-  const tools = (report.tools ?? []) as { name: string; chars: number; tokens: number; hash: string }[];
-  const all: Omit<Part, "change">[] = [
-    ...tools.map((tool) => ({ ...tool, id: `tool:${tool.name}`, kind: "tools", source: "tool", text: null })),
-    ...sections.map((each) => ({
-      id: each.name,
-      name: each.name.replace(/^file:/, ""),
-      kind: each.part,
-      source: each.source,
-      chars: each.chars,
-      tokens: each.tokens,
-      hash: each.hash,
-      text: each.text,
-    })),
-  ];
+function groupsOf({ sections, report, since }: Prompt, used: number): Group[] {
+  const sizes = (name: string) => (report[name] ?? []) as Size[];
+  const tools = sizes("tools").map(
+    (tool): Part => ({
+      ...tool,
+      id: `tool:${tool.name}`,
+      kind: "tools",
+      source: "",
+      text: null,
+      change: changeOf(`tool:${tool.name}`, since),
+      parts: [],
+    }),
+  );
+  const texts = sections.map(
+    ({ name, part, source, chars, tokens, text }): Part => ({
+      id: name,
+      name: name.startsWith("file:") ? name.slice(5) : humanize(name),
+      kind: part,
+      source,
+      chars,
+      tokens,
+      text,
+      change: changeOf(name, since),
+      parts: name === "skills" ? sizes("skills").map((skill) => skillPart(skill, part, text)) : [],
+    }),
+  );
+  const all = [...tools, ...texts];
+  const history = used - all.reduce((sum, { tokens }) => sum + tokens, 0);
   if (history > 0) {
-    const messages = { id: "history", name: "messages", kind: "history", source: "session", hash: "", text: null };
-    all.push({ ...messages, chars: 0, tokens: history });
+    const none = { kind: "history", source: "", chars: 0, text: null, change: "", parts: [] };
+    all.push({ ...none, id: "history", name: "Messages", tokens: history });
   }
-  return all.map((part) => ({ ...part, change: "" }));
+  return KINDS.map(([kind, title, about]) => {
+    const parts = all.filter((part) => part.kind === kind);
+    const sum = (pick: (part: Part) => number) => parts.reduce((total, part) => total + pick(part), 0);
+    return { kind, title, about, parts, tokens: sum(({ tokens }) => tokens), chars: sum(({ chars }) => chars) };
+  }).filter(({ parts }) => parts.length);
 }
 
-/** Mark what differs from the prompt that was shown in this tab before; returns the first cached part that moved. */
-function compare(parts: Part[], session: string): { parts: Part[]; moved: Part | null } {
-  const key = SEEN + session;
-  const before: Record<string, string> | null = JSON.parse(sessionStorage.getItem(key) ?? "null");
-  const present = Object.fromEntries(parts.map(({ id, hash }) => [id, hash]));
-  sessionStorage.setItem(key, JSON.stringify(present));
-  if (!before) return { parts, moved: null };
-  const marked = parts.map((part) => ({
-    ...part,
-    change: !part.hash || before[part.id] === part.hash ? "" : part.id in before ? "changed" : "new",
-  }));
-  return { parts: marked, moved: marked.find(({ change, kind }) => change && kind !== "turn") ?? null };
+/** One skill of the catalogue, with its entry as text. */
+function skillPart({ name, chars, tokens }: Size, kind: string, catalogue: string): Part {
+  const at = catalogue.indexOf(name);
+  const text = at < 0 ? null : catalogue.slice(Math.max(0, catalogue.lastIndexOf("<skill>", at)), at + chars).slice(0, chars);
+  return { id: `skill:${name}`, name, kind, source: "skill", chars, tokens, text, change: "", parts: [] };
 }
 
 export default function PromptView() {
@@ -87,92 +120,208 @@ export default function PromptView() {
       }
     >
       <Loaded from={prompt}>
-        {(data) => <Inspector key={session} prompt={data} session={session} facts={introduction.data} />}
+        {(data) => <Inspector key={session} prompt={data} window={introduction.data?.window ?? 0} used={introduction.data?.used ?? 0} />}
       </Loaded>
     </View>
   );
 }
 
-interface InspectorProps {
-  prompt: Prompt;
-  session: string;
-  facts: { window: number; used: number } | null;
-}
-
-function Inspector({ prompt, session, facts }: InspectorProps) {
-  const base = partsOf(prompt, 0).reduce((sum, { tokens }) => sum + tokens, 0);
-  const history = Math.max(0, (facts?.used ?? 0) - base);
-  const [compared] = useState(() => compare(partsOf(prompt, 0), session));
-  const changes = new Map(compared.parts.map(({ id, change }) => [id, change]));
-  const parts = partsOf(prompt, history).map((part) => ({ ...part, change: changes.get(part.id) ?? "" }));
-  const total = base + history;
-  const boundary = parts.findLast(({ kind }) => kind === "tools" || kind === "stable");
-  const sums = KINDS.map(([kind, title]) => {
-    const own = parts.filter((part) => part.kind === kind);
-    return { kind, title, tokens: own.reduce((sum, { tokens }) => sum + tokens, 0) };
-  }).filter(({ tokens }) => tokens > 0);
-  const columns: Column<Part>[] = [
-    {
-      title: "Part",
-      cell: (part) => (
-        <>
-          <button type="button" class="link" onClick={() => showPart(part)}>
-            <bdi>{part.name}</bdi>
-          </button>{" "}
-          {part.change && <Badge tone="warn">{part.change}</Badge>}{" "}
-          {part === boundary && <Badge tone="accent">cache ends here</Badge>}
-        </>
-      ),
-      by: ({ name }) => name,
-    },
-    { title: "Kind", cell: ({ kind }) => kind, by: ({ kind }) => kind },
-    { title: "Source", cell: ({ source }) => <bdi>{source}</bdi>, by: ({ source }) => source },
-    { title: "Characters", cell: ({ chars }) => chars.toLocaleString(), by: ({ chars }) => chars, isNumber: true },
-    { title: "Tokens", cell: ({ tokens }) => tokens.toLocaleString(), by: ({ tokens }) => tokens, isNumber: true },
-    { title: "Share", cell: ({ tokens }) => `${((100 * tokens) / total).toFixed(1)} %`, isNumber: true },
-  ];
+function Inspector({ prompt, window, used }: { prompt: Prompt; window: number; used: number }) {
+  const groups = groupsOf(prompt, used);
+  const total = groups.reduce((sum, { tokens }) => sum + tokens, 0);
   return (
     <>
       <div class="card stack">
-        <p>
+        <p class="row between wrap">
           <b>{plural(total, "token")}</b>
-          {facts?.window ? ` of ${short(facts.window)}, ${((100 * total) / facts.window).toFixed(1)} %` : ""}
+          {window > 0 && (
+            <span class="faint">
+              {((100 * total) / window).toFixed(1)} % of {short(window)}
+            </span>
+          )}
         </p>
         <div class="stack-bar" aria-hidden="true">
-          {sums.map(({ kind, tokens }) => (
+          {groups.map(({ kind, tokens }) => (
             <span key={kind} class={`stack-${kind}`} style={{ flexGrow: tokens }} />
           ))}
         </div>
         <ul class="legend">
-          {sums.map(({ kind, title, tokens }) => (
+          {groups.map(({ kind, title, tokens }) => (
             <li key={kind}>
               <span class={`plot-key stack-${kind}`} /> {title} <span class="faint">{tokens.toLocaleString()}</span>
             </li>
           ))}
         </ul>
-        <p class="faint">
-          {compared.moved
-            ? `The cache moved: “${compared.moved.name}” is ${compared.moved.change} since it was shown last, so everything after it is read anew.`
-            : "Tools and stable parts are the same for every turn, so providers read them from their cache."}
-        </p>
+        <CacheLine since={prompt.since} />
       </div>
-      <Table label="Parts of the prompt" columns={columns} rows={parts} keyOf={({ id }) => id} />
+      <PartTable groups={groups} total={total} />
+    </>
+  );
+}
+
+/** Whether a provider can still use its cache, and what moved it. */
+function CacheLine({ since }: { since: PromptChanges | null }) {
+  const name = (since?.moved ?? "").replace(/^(file|tool):/, "");
+  if (!since) return <p class="faint">No turn was recorded yet, so there is nothing to compare with.</p>;
+  if (!since.moved) {
+    return (
+      <p class="row cache-note">
+        <Icon name="check" size={16} /> Nothing moved the cache since the last turn.
+      </p>
+    );
+  }
+  return (
+    <p class="row cache-note moved">
+      <Icon name="zap" size={16} />
+      <span>
+        The cache moved: “{name}” is not as it was, {since.because}. Everything after it is read anew.
+      </span>
+    </p>
+  );
+}
+
+function PartTable({ groups, total }: { groups: Group[]; total: number }) {
+  const changed = (group: Group) => group.parts.some(({ change }) => change);
+  const [open, setOpen] = useState<ReadonlySet<string>>(
+    () => new Set(groups.filter((group) => group.kind !== "tools" || changed(group)).map(({ kind }) => kind)),
+  );
+  const toggle = (id: string) => {
+    const next = new Set(open);
+    if (!next.delete(id)) next.add(id);
+    setOpen(next);
+  };
+  const boundary = groups.findLast(({ kind }) => CACHED.has(kind));
+  return (
+    <div class="table-frame">
+      <table class="table tree" aria-label="Parts of the prompt">
+        <thead>
+          <tr>
+            <th scope="col">Part</th>
+            <th scope="col">Source</th>
+            <th scope="col" class="number">
+              Characters
+            </th>
+            <th scope="col" class="number">
+              Tokens
+            </th>
+            <th scope="col" class="number">
+              Share
+            </th>
+          </tr>
+        </thead>
+        {groups.map((group) => (
+          <tbody key={group.kind}>
+            <tr class="tree-group">
+              <th scope="rowgroup">
+                <Opener name={group.title} isOpen={open.has(group.kind)} toggle={() => toggle(group.kind)} />
+                <span class="faint"> {group.about}</span>
+              </th>
+              <td data-label="Source" class="faint">
+                {plural(group.parts.length, "part")}
+              </td>
+              <Sizes chars={group.chars} tokens={group.tokens} total={total} kind={group.kind} />
+            </tr>
+            {open.has(group.kind) &&
+              group.parts.map((part) => (
+                <PartRows key={part.id} part={part} depth={1} total={total} open={open} toggle={toggle} />
+              ))}
+            {group === boundary && (
+              <tr class="cache-line">
+                <td colSpan={5}>
+                  <span>The cache ends here: what is above is the same in the next conversation</span>
+                </td>
+              </tr>
+            )}
+          </tbody>
+        ))}
+      </table>
+    </div>
+  );
+}
+
+interface PartRowsProps {
+  part: Part;
+  depth: number;
+  total: number;
+  open: ReadonlySet<string>;
+  toggle: (id: string) => void;
+}
+
+function PartRows({ part, depth, total, open, toggle }: PartRowsProps) {
+  const isOpen = open.has(part.id);
+  return (
+    <>
+      <tr>
+        <td class={`depth-${depth}`}>
+          {part.parts.length > 0 && <Opener name={`the parts of ${part.name}`} isOpen={isOpen} toggle={() => toggle(part.id)} isBare />}
+          <button type="button" class="link" onClick={() => showPart(part)}>
+            <bdi>{part.name}</bdi>
+          </button>{" "}
+          {part.change && <Badge tone="warn">{part.change}</Badge>}
+        </td>
+        <td data-label="Source" class="faint">
+          <bdi>{part.source}</bdi>
+        </td>
+        <Sizes chars={part.chars} tokens={part.tokens} total={total} kind={part.kind} />
+      </tr>
+      {isOpen &&
+        part.parts.map((child) => (
+          <PartRows key={child.id} part={child} depth={depth + 1} total={total} open={open} toggle={toggle} />
+        ))}
+    </>
+  );
+}
+
+function Opener({ name, isOpen, toggle, isBare }: { name: string; isOpen: boolean; toggle: () => void; isBare?: boolean }) {
+  return (
+    <button type="button" class="opener" aria-expanded={isOpen} aria-label={isBare ? `Show ${name}` : undefined} onClick={toggle}>
+      <Icon name={isOpen ? "chevron-down" : "chevron-right"} size={14} />
+      {!isBare && name}
+    </button>
+  );
+}
+
+function Sizes({ chars, tokens, total, kind }: { chars: number; tokens: number; total: number; kind: string }) {
+  const share = total ? (100 * tokens) / total : 0;
+  return (
+    <>
+      <td class="number" data-label="Characters">
+        {chars ? chars.toLocaleString() : "–"}
+      </td>
+      <td class="number" data-label="Tokens">
+        {tokens.toLocaleString()}
+      </td>
+      <td class="number" data-label="Share">
+        <span class="share">
+          <span class="share-bar" aria-hidden="true">
+            <span class={`stack-${kind}`} style={{ width: `${Math.max(2, share)}%` }} />
+          </span>
+          {share.toFixed(1)} %
+        </span>
+      </td>
     </>
   );
 }
 
 function showPart(part: Part): void {
+  const facts = [
+    part.source,
+    part.chars > 0 && plural(part.chars, "character"),
+    plural(part.tokens, "token"),
+    part.change && `${part.change} since the last turn`,
+  ];
   openPanel(part.name, () => (
     <div class="stack">
-      <p class="faint">
-        {part.kind} · {part.source} · {plural(part.chars, "character")} · {plural(part.tokens, "token")}
-      </p>
+      <p class="faint">{facts.filter(Boolean).join(" · ")}</p>
       {part.text === null ? (
-        <p>{part.kind === "tools" ? "The schema of this tool is sent as data of the request." : "The conversation."}</p>
+        <p>{part.kind === "tools" ? "The schema of this tool is sent as data of the request." : "The conversation itself."}</p>
       ) : (
         <>
-          <CopyButton text={part.text} label="Copy this part" />
-          <pre tabindex={0} role="group" aria-label="Text" class="wrapped">
+          <div class="row">
+            <CopyButton text={part.text} label="Copy this part" />
+            {part.id.startsWith("file:") && <Button onClick={() => go("files", part.name)}>Open the file</Button>}
+          </div>
+          <pre tabindex={0} role="group" aria-label="Text" class="wrapped tall">
             {reveal(part.text)}
           </pre>
         </>

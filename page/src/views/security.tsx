@@ -2,16 +2,18 @@
 import { useState } from "preact/hooks";
 import { attempting, call, may } from "../core/gateway";
 import { useMethod } from "../core/resource";
-import { tabOf } from "../core/router";
+import { addressOf, tabOf } from "../core/router";
 import { openPanel } from "../core/panel";
-import { reveal, shorten, withCode } from "../core/text";
-import { defaultAgent } from "../core/stores";
+import { humanize, plural, reveal, shorten, withCode } from "../core/text";
+import { defaultAgent, nameOfSession } from "../core/stores";
+import type { RiskFinding } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
 import { Badge, Tabs, Time, type Tone } from "../parts/bits";
 import { Button } from "../parts/button";
-import { SearchField } from "../parts/field";
+import { SearchField, Select } from "../parts/field";
 import { CapabilityMatrix } from "../parts/matrix";
 import { EmptyState, ErrorCard } from "../parts/states";
+import { toast } from "../parts/toast";
 import { Loaded, View } from "../parts/view";
 
 const TABS = [
@@ -38,8 +40,9 @@ const ORDER = ["critical", "high", "medium", "warn", "warning", "low", "info"];
 function Findings() {
   const report = useMethod("security.audit", may("admin") ? {} : null);
   const fix = async () => {
-    await attempting(() => call("security.audit", { fix: true }));
+    const done = await attempting(() => call("security.audit", { fix: true }));
     await report.reload();
+    if (done) toast(`${plural(done.fixed.length, "permission")} restricted.`, undefined, "shield-check");
   };
   return (
     <Loaded from={report}>
@@ -60,25 +63,47 @@ function Findings() {
                 </Button>
               </div>
             )}
-            <ul class="rows" aria-label="Findings">
-              {ordered.map((finding, place) => (
-                <li key={`${finding.id} ${finding.where} ${place}`}>
-                  <span class="row-state">
-                    <Badge tone={TONES[finding.severity] ?? "plain"}>{finding.severity}</Badge>
-                  </span>
-                  <div class="row-text">
-                    <p>{withCode(finding.what)}</p>
-                    <p class="faint">
-                      {withCode(finding.remedy)} <code>{finding.where}</code>
-                    </p>
-                  </div>
-                </li>
-              ))}
-            </ul>
+            {[...new Set(ordered.map(({ severity }) => severity))].map((severity) => {
+              const own = ordered.filter((each) => each.severity === severity);
+              return (
+                <section key={severity} class="stack" aria-label={`Severity ${severity}`}>
+                  <h2 class="row">
+                    <Badge tone={TONES[severity] ?? "plain"}>{severity}</Badge> <span class="faint">{own.length}</span>
+                  </h2>
+                  <ul class="rows" aria-label={`Findings, ${severity}`}>
+                    {own.map((finding, place) => (
+                      <FindingRow key={place} finding={finding} />
+                    ))}
+                  </ul>
+                </section>
+              );
+            })}
           </>
         );
       }}
     </Loaded>
+  );
+}
+
+/** A finding with the place that it is about; a key leads to its setting. */
+function FindingRow({ finding }: { finding: RiskFinding }) {
+  const isKey = /^[a-z][\w-]*(\.[\w<>[\]-]+)+$/i.test(finding.where) && !finding.where.includes("/");
+  return (
+    <li>
+      <div class="row-text">
+        <p>{withCode(finding.what)}</p>
+        <p class="faint">
+          {withCode(finding.remedy)} <code>{finding.where}</code>
+        </p>
+      </div>
+      {isKey && (
+        <span class="row-actions">
+          <a class="button" href={addressOf("config", finding.where)}>
+            Open the setting
+          </a>
+        </span>
+      )}
+    </li>
   );
 }
 
@@ -107,16 +132,30 @@ interface AuditEntry {
 
 function AuditLog() {
   const [wanted, setWanted] = useState("");
+  const [kind, setKind] = useState("");
   const log = useMethod("audit.log", may("admin") ? { limit: 500 } : null, ["config.changed", "approvals.changed"]);
   return (
     <>
-      <SearchField label="Filter the log" value={wanted} onInput={setWanted} />
       <Loaded from={log}>
         {({ entries, damage }) => {
           const words = wanted.trim().toLowerCase();
-          const found = (entries as AuditEntry[]).filter((each) => JSON.stringify(each).toLowerCase().includes(words));
+          const all = entries as AuditEntry[];
+          const kinds = [...new Set(all.map((each) => each.kind))].sort();
+          const found = all.filter(
+            (each) => (!kind || each.kind === kind) && JSON.stringify(each).toLowerCase().includes(words),
+          );
           return (
             <>
+              <div class="row filters">
+                <SearchField label="Filter the log" value={wanted} onInput={setWanted} />
+                <Select
+                  label="Kind"
+                  hideLabel
+                  value={kind}
+                  options={[["", "All kinds"], ...kinds.map((each) => [each, humanize(each)] as const)]}
+                  onChange={setKind}
+                />
+              </div>
               {damage.map((line) => (
                 <ErrorCard key={line} problem={`The log was changed: ${line}`} />
               ))}
@@ -129,7 +168,7 @@ function AuditLog() {
                       <li key={place}>
                         <div class="row-text">
                           <button type="button" class="link" onClick={() => showEntry(each)}>
-                            {each.kind.replaceAll("_", " ")}
+                            {humanize(each.kind)}
                           </button>
                           <p class="faint">
                             {shorten(each.who ?? each.actor ?? "", 80)} · {summarise(each.details)}
@@ -140,7 +179,9 @@ function AuditLog() {
                     ))}
                 </ul>
               ) : (
-                <EmptyState icon="scroll-text" title="No entries" />
+                <EmptyState icon="scroll-text" title={all.length ? "No entry fits" : "The log is empty"}>
+                  Decisions on approvals, changes of settings, pairings and the like are written down here.
+                </EmptyState>
               )}
             </>
           );
@@ -154,7 +195,8 @@ function AuditLog() {
 function summarise(details: unknown): string {
   const values = details && typeof details === "object" ? Object.entries(details) : [];
   const told = values.filter(([name, value]) => typeof value !== "object" && !/^(id|hash|binding|digest)$/.test(name));
-  return shorten(told.map(([, value]) => String(value)).join(" · "), 160);
+  const words = told.map(([, value]) => String(value)).filter(Boolean);
+  return shorten(words.map((word) => (/^agent:\w/.test(word) ? nameOfSession(word) : word)).join(" · "), 160);
 }
 
 function showEntry(entry: AuditEntry): void {

@@ -1,14 +1,18 @@
 // The skills of an agent, why one is not used, and the review of what is new, changed or proposed.
 import { useState } from "preact/hooks";
-import { knows, may } from "../core/gateway";
+import { MarkdownView } from "../chat/messages";
+import { attempting, knows, may } from "../core/gateway";
+import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
 import { tabOf } from "../core/router";
+import { changeSettings } from "../core/settings";
 import { withCode } from "../core/text";
 import type { SkillRow } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
-import { Badge, Tabs } from "../parts/bits";
-import { SearchField } from "../parts/field";
+import { Avatar, Tabs } from "../parts/bits";
+import { SearchField, Toggle } from "../parts/field";
 import { EmptyState } from "../parts/states";
+import { toast } from "../parts/toast";
 import { Loaded, View } from "../parts/view";
 import { SkillReview, useReviews } from "./skill_review";
 
@@ -77,7 +81,7 @@ export function AgentSkills({ agent, tab }: SkillsProps) {
               return (
                 <ul class="cards" aria-label="Skills">
                   {found.map((skill) => (
-                    <SkillCard key={`${skill.tier}:${skill.name}`} skill={skill} />
+                    <SkillCard key={`${skill.tier}:${skill.name}`} skill={skill} agent={agent} />
                   ))}
                 </ul>
               );
@@ -89,20 +93,91 @@ export function AgentSkills({ agent, tab }: SkillsProps) {
   );
 }
 
-function SkillCard({ skill }: { skill: SkillRow }) {
+const TIERS: Record<string, string> = {
+  explicit: "given at the start",
+  workspace: "in the workspace",
+  project: "in the workspace (.agents)",
+  personal: "in your home folder",
+  managed: "installed",
+  plugin: "of a plugin",
+  bundled: "comes with Retinue",
+  extra: "of a configured folder",
+};
+
+/** A picture of a skill: its own sign, else its first letter. */
+function SkillMark({ skill }: { skill: SkillRow }) {
+  return <Avatar name={skill.name} emoji={skill.emoji} size={36} />;
+}
+
+function SkillCard({ skill, agent }: { skill: SkillRow; agent: string | null }) {
   return (
     <li class="card skill-card">
-      <p class="row between">
-        <b>
-          <bdi>{skill.name}</bdi>
-        </b>
-        <Badge tone={skill.eligible ? "ok" : "warn"}>{skill.eligible ? "ready" : "not used"}</Badge>
-      </p>
+      <button type="button" class="skill-open" onClick={() => openPanel(skill.name, () => <SkillPanel skill={skill} agent={agent} />)}>
+        <SkillMark skill={skill} />
+        <span class="row-text">
+          <b>
+            <bdi>{skill.name}</bdi>
+          </b>
+          <span class="faint">{TIERS[skill.tier] ?? skill.tier}</span>
+        </span>
+        <span class={`state-dot ${skill.eligible ? "ok" : "warn"}`} title={skill.eligible ? "Ready" : "Not used"}>
+          <span class="unseen">{skill.eligible ? "ready" : "not used"}</span>
+        </span>
+      </button>
       <p class="clipped">{skill.description}</p>
       {skill.reasons.length > 0 && <p class="skill-reason">{withCode(skill.reasons.join(" · "))}</p>}
-      <p class="faint card-foot" title={skill.location}>
-        {skill.tier}
-      </p>
     </li>
+  );
+}
+
+/** What a skill says, why it is or is not used, and a switch. */
+function SkillPanel({ skill, agent }: { skill: SkillRow; agent: string | null }) {
+  const shown = useMethod("skills.show", { agent, name: skill.name }, ["config.changed"]);
+  const [isOff, setOff] = useState(skill.reasons.some((reason) => reason.startsWith("switched off")));
+  const turn = (enabled: boolean) => {
+    setOff(!enabled);
+    void attempting(async () => {
+      await changeSettings({ [`skills.entries.${skill.key}.enabled`]: enabled });
+      toast(`“${skill.name}” is ${enabled ? "on" : "off"}.`);
+    });
+  };
+  return (
+    <div class="stack">
+      <p>{skill.description}</p>
+      {may("admin") && <Toggle label="Use this skill" checked={!isOff} onChange={turn} />}
+      {skill.reasons.length > 0 && (
+        <ul class="reasons-list">
+          {skill.reasons.map((reason) => (
+            <li key={reason}>{withCode(reason)}</li>
+          ))}
+        </ul>
+      )}
+      <dl class="facts roomy">
+        <dt>From</dt>
+        <dd>{TIERS[skill.tier] ?? skill.tier}</dd>
+        <dt>File</dt>
+        <dd>
+          <code>{skill.location}</code>
+        </dd>
+      </dl>
+      <Loaded from={shown}>
+        {({ text, files }) => (
+          <>
+            {files.length > 1 && (
+              <p>
+                {files.slice(0, 20).map((file) => (
+                  <span key={file} class="tag">
+                    {file}
+                  </span>
+                ))}
+              </p>
+            )}
+            <section class="skill-text" aria-label="Instructions">
+              <MarkdownView text={text.replace(/^---\n[\s\S]*?\n---\n/, "")} />
+            </section>
+          </>
+        )}
+      </Loaded>
+    </div>
   );
 }

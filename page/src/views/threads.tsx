@@ -4,12 +4,13 @@ import { useEffect, useState } from "preact/hooks";
 import { knows } from "../core/gateway";
 import { moveInList } from "../core/keyboard";
 import { useMethod } from "../core/resource";
-import { go } from "../core/router";
+import { go, tabOf } from "../core/router";
 import { agentOf, agents, isUnread, nameOfSession, placeOf, sessions, sessionName } from "../core/stores";
 import { plural } from "../core/text";
+import { exactTime } from "../core/time";
 import { isPinned, threadMenu } from "../core/thread_actions";
 import type { SessionRow } from "../generated/wire";
-import { Avatar, Badge, short, Time } from "../parts/bits";
+import { Avatar, Badge, short, Tabs, Time } from "../parts/bits";
 import { SearchField, Select } from "../parts/field";
 import { Icon } from "../parts/icon";
 import { marked } from "../parts/marked";
@@ -17,6 +18,10 @@ import { Menu } from "../parts/menu";
 import { EmptyState, Skeleton } from "../parts/states";
 import { Loaded, View } from "../parts/view";
 
+const SHOWN = [
+  ["open", "Open"],
+  ["archived", "Archived"],
+] as const;
 const PAUSE_MS = 300;
 const MAX_DEPTH = 6;
 const FIRST = 100;
@@ -46,7 +51,10 @@ export default function ThreadsView() {
     const timer = setTimeout(() => setQuery(typed.trim()), PAUSE_MS);
     return () => clearTimeout(timer);
   }, [typed]);
-  const rows = (sessions.value ?? []).filter((row) => !agent || row.agent === agent);
+  const [shown, setShown] = tabOf("threads", SHOWN);
+  const archived = useMethod("sessions.list", shown === "archived" ? { archived: true } : null, ["sessions.changed"]);
+  const all = shown === "archived" ? (archived.data?.sessions ?? null) : sessions.value;
+  const rows = (all ?? []).filter((row) => !agent || row.agent === agent);
   const byName = rows.filter((row) => sessionName(row).toLowerCase().includes(typed.trim().toLowerCase()));
   const everyone = [["", "All agents"], ...agents.value.map(({ id, name }) => [id, name])] as [string, string][];
   return (
@@ -60,9 +68,16 @@ export default function ThreadsView() {
         </>
       }
     >
+      <Tabs label="Which threads" tabs={SHOWN} current={shown} onChange={setShown} />
       <SearchField label="Search names and messages" value={typed} onInput={setTyped} />
-      {!sessions.value && <Skeleton />}
-      {sessions.value && !byName.length && !query && <EmptyState icon="messages-square" title="No threads yet" />}
+      {!all && <Skeleton />}
+      {all && !byName.length && !query && (
+        <EmptyState icon={shown === "archived" ? "archive" : "messages-square"} title={shown === "archived" ? "Nothing is archived" : "No threads yet"}>
+          {shown === "archived"
+            ? "Archive a thread to take it out of the lists. It stays searchable, and a new message brings it back."
+            : "Each conversation appears here, also those that come from chat services and jobs."}
+        </EmptyState>
+      )}
       <Groups rows={byName} grouping={grouping} />
       {query && knows("sessions.search") && <Found query={query} agent={agent || null} />}
     </View>
@@ -193,16 +208,30 @@ function Family({ rows }: { rows: SessionRow[] }) {
     <li class="family">
       <details class="family-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
-          <Icon name="clock" /> <bdi>{sessionName(first)}</bdi> <Badge>{plural(rows.length, "run")}</Badge>{" "}
-          <span class="faint">
-            last <Time when={first.updatedAt} />
+          <span class="row-icon">
+            <Icon name="calendar-clock" size={18} />
           </span>
+          <span class="row-text">
+            <b>
+              <bdi>{sessionName(first)}</bdi>
+            </b>{" "}
+            <Badge>{plural(rows.length, "run")}</Badge>
+            <span class="faint family-about">{agentOf(first.agent)?.name ?? first.agent} · a job</span>
+          </span>
+          <Time when={first.updatedAt} />
+          <Icon name="chevron-down" />
         </summary>
         {isOpen && (
           <ul class="plain-list">
             {rows.map((row) => (
-              <li key={row.key} class="row">
-                <Row row={row} />
+              <li key={row.key} class="run-row">
+                <button type="button" class="link" data-entry onClick={() => go("chat", row.key)}>
+                  {exactTime(row.startedAt)}
+                </button>
+                <span class="faint">{plural(row.messages, "message")}</span>
+                <Menu label={`Actions of the run of ${exactTime(row.startedAt)}`} items={() => threadMenu(row)}>
+                  <Icon name="ellipsis" />
+                </Menu>
               </li>
             ))}
           </ul>

@@ -2,10 +2,13 @@
 import { useState } from "preact/hooks";
 import { useMethod } from "../core/resource";
 import { addressOf } from "../core/router";
+import { saveFile } from "../core/save_file";
 import { agentOf, nameOfSession } from "../core/stores";
+import { plural } from "../core/text";
 import type { UsageSums } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
 import { dollars, Meter, short, Tabs } from "../parts/bits";
+import { Button } from "../parts/button";
 import { Select } from "../parts/field";
 import { StackedBars } from "../parts/plot";
 import { EmptyState } from "../parts/states";
@@ -26,7 +29,7 @@ const DAYS = [
 ] as const;
 
 type Usage = UsageSums["total"];
-type By = "day" | "model" | "agent" | "source" | "session";
+type By = "model" | "agent" | "source" | "session";
 
 function sumOf({ input, output, cacheRead, cacheWrite }: Usage): number {
   return input + output + cacheRead + cacheWrite;
@@ -35,10 +38,9 @@ function sumOf({ input, output, cacheRead, cacheWrite }: Usage): number {
 export default function UsageView() {
   const [days, setDays] = useState("30");
   const [by, setBy] = useState<By>("model");
+  const [unit, setUnit] = useState("tokens");
   const [agent, setAgent] = useState<string | null>(null);
-  const params = { days: Number(days), agent };
-  const daily = useMethod("usage", { ...params, by: "day" });
-  const groups = useMethod("usage", { ...params, by });
+  const sums = useMethod("usage", { days: Number(days), agent, by: "day", thenBy: by });
   return (
     <View
       title="Usage"
@@ -50,44 +52,110 @@ export default function UsageView() {
         </>
       }
     >
-      <Loaded from={daily}>{(data) => <Totals sums={data} days={Number(days)} />}</Loaded>
+      <Loaded from={sums}>
+        {(data) =>
+          sumOf(data.total) ? (
+            <>
+              <Totals total={data.total} />
+              <section class="card stack" aria-label="By day">
+                <div class="row between wrap">
+                  <Tabs label="Grouping" tabs={BY} current={by} onChange={(id) => setBy(id as By)} />
+                  <Select label="Show" hideLabel value={unit} options={UNITS} onChange={setUnit} />
+                </div>
+                <Days sums={data} days={Number(days)} by={by} unit={unit} />
+              </section>
+              <Groups sums={data} by={by} days={days} />
+            </>
+          ) : (
+            <EmptyState icon="chart-column" title="Nothing was used in this time">
+              Every answer of a model is counted here, also those of jobs, heartbeats and sub-agents.
+            </EmptyState>
+          )
+        }
+      </Loaded>
       <Budgets agent={agent} />
-      <Tabs label="Grouping" tabs={BY} current={by} onChange={(id) => setBy(id as By)} />
-      <Loaded from={groups}>{(data) => <Groups sums={data} by={by} />}</Loaded>
     </View>
   );
 }
 
-function Totals({ sums: { total, groups }, days }: { sums: UsageSums; days: number }) {
+const UNITS = [
+  ["tokens", "Tokens"],
+  ["cost", "Cost"],
+] as const;
+const MAX_SERIES = 5;
+
+function Totals({ total }: { total: Usage }) {
   const read = total.input + total.cacheRead + total.cacheWrite;
   const share = read ? Math.round((100 * total.cacheRead) / read) : 0;
-  const labels = lastDays(Math.min(days, 90));
-  const of = (pick: (usage: Usage) => number) => labels.map((day) => (groups[day] ? pick(groups[day]) : 0));
-  const series = [
-    { name: "read", values: of(({ input }) => input) },
-    { name: "from the cache", values: of(({ cacheRead, cacheWrite }) => cacheRead + cacheWrite) },
-    { name: "written", values: of(({ output }) => output) },
-  ];
-  if (!sumOf(total)) {
-    return (
-      <EmptyState icon="chart-column" title="Nothing was used in this time">
-        Every answer of a model is counted here, also those of jobs, heartbeats and sub-agents.
-      </EmptyState>
-    );
-  }
   return (
-    <>
-      <dl class="figures">
-        <Figure name="Cost" value={dollars(total.cost)} />
-        <Figure name="Read" value={short(read)} />
-        <Figure name="Written" value={short(total.output)} />
-        <Figure name="From the cache" value={`${share} %`} />
-      </dl>
-      <div class="card">
-        <StackedBars labels={labels} series={series} unit="tokens" />
-      </div>
-    </>
+    <dl class="figures">
+      <Figure name="Cost" value={dollars(total.cost)} />
+      <Figure name="Read" value={short(read)} />
+      <Figure name="From the cache" value={`${share} %`} />
+      <Figure name="Written" value={short(total.output)} />
+    </dl>
   );
+}
+
+/** The whole time by group, summed over its days. */
+function groupsOf({ parts }: UsageSums): Map<string, Usage> {
+  const groups = new Map<string, Usage>();
+  for (const [name, use] of Object.values(parts).flatMap((part) => Object.entries(part))) {
+    const sum = groups.get(name);
+    groups.set(name, sum ? added(sum, use) : use);
+  }
+  return groups;
+}
+
+function added(a: Usage, b: Usage): Usage {
+  return {
+    ...a,
+    input: a.input + b.input,
+    output: a.output + b.output,
+    cacheRead: a.cacheRead + b.cacheRead,
+    cacheWrite: a.cacheWrite + b.cacheWrite,
+    cost: a.cost + b.cost,
+  };
+}
+
+/** A bar for each day, stacked by the largest groups; the rest is one series. */
+function Days({ sums, days, by, unit }: { sums: UsageSums; days: number; by: By; unit: string }) {
+  const value = unit === "cost" ? (use: Usage) => use.cost : sumOf;
+  const labels = lastDays(Math.min(days, 90));
+  const ordered = [...groupsOf(sums)].sort(([, a], [, b]) => value(b) - value(a)).map(([name]) => name);
+  const shown = ordered.length > MAX_SERIES + 1 ? ordered.slice(0, MAX_SERIES) : ordered;
+  const rest = ordered.slice(shown.length);
+  const of = (names: string[]) =>
+    labels.map((day) => names.reduce((sum, name) => sum + (sums.parts[day]?.[name] ? value(sums.parts[day][name]) : 0), 0));
+  const series = shown.map((name) => ({ name: nameOf(name, by), values: of([name]) }));
+  if (rest.length) series.push({ name: plural(rest.length, "other"), values: of(rest) });
+  return (
+    <StackedBars
+      labels={labels}
+      series={series}
+      unit={unit === "cost" ? "dollars" : "tokens"}
+      format={unit === "cost" ? dollars : short}
+    />
+  );
+}
+
+const SOURCES: Record<string, string> = {
+  chat: "Conversations",
+  cron: "Jobs",
+  heartbeat: "Heartbeats",
+  subagent: "Sub-agents",
+  hook: "Webhooks",
+  boot: "Start of the gateway",
+  background: "Background work",
+  memory: "Memory",
+  compaction: "Summaries",
+  other: "Other",
+};
+
+function nameOf(name: string, by: By): string {
+  if (by === "session") return nameOfSession(name);
+  if (by === "source") return SOURCES[name] ?? name;
+  return by === "agent" ? (agentOf(name)?.name ?? name) : name;
 }
 
 /** The budgets that have a limit, each with what is used of it. */
@@ -156,14 +224,42 @@ function lastDays(count: number): string[] {
   });
 }
 
-function Groups({ sums: { groups }, by }: { sums: UsageSums; by: By }) {
-  const rows = Object.entries(groups).sort(([, a], [, b]) => sumOf(b) - sumOf(a));
+function Groups({ sums, by, days }: { sums: UsageSums; by: By; days: string }) {
+  const rows = [...groupsOf(sums)].sort(([, a], [, b]) => sumOf(b) - sumOf(a));
+  const share = ({ input, cacheRead, cacheWrite }: Usage) => cacheRead / (input + cacheRead + cacheWrite || 1);
   const columns: Column<[string, Usage]>[] = [
-    { title: "Name", cell: ([name]) => <bdi>{by === "session" ? nameOfSession(name) : name}</bdi>, by: ([name]) => name },
-    { title: "Read", cell: ([, { input }]) => short(input), by: ([, { input }]) => input, isNumber: true },
+    { title: "Name", cell: ([name]) => <Name name={name} by={by} />, by: ([name]) => nameOf(name, by) },
+    { title: "Read", cell: ([, use]) => short(use.input), by: ([, use]) => use.input, isNumber: true },
     { title: "From cache", cell: ([, use]) => short(use.cacheRead), by: ([, use]) => use.cacheRead, isNumber: true },
-    { title: "Written", cell: ([, { output }]) => short(output), by: ([, { output }]) => output, isNumber: true },
-    { title: "Cost", cell: ([, { cost }]) => dollars(cost), by: ([, { cost }]) => cost, isNumber: true },
+    { title: "Cache", cell: ([, use]) => `${Math.round(100 * share(use))} %`, by: ([, use]) => share(use), isNumber: true },
+    { title: "Written", cell: ([, use]) => short(use.output), by: ([, use]) => use.output, isNumber: true },
+    { title: "Cost", cell: ([, use]) => dollars(use.cost), by: ([, use]) => use.cost, isNumber: true },
   ];
-  return rows.length ? <Table label="Usage" columns={columns} rows={rows} keyOf={([name]) => name} /> : null;
+  const save = () => {
+    const header = `${by},input,cacheRead,cacheWrite,output,cost`;
+    const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`;
+    const lines = rows.map(([name, use]) =>
+      [quoted(name), use.input, use.cacheRead, use.cacheWrite, use.output, use.cost.toFixed(6)].join(","),
+    );
+    saveFile(`usage-${days}-days.csv`, [header, ...lines, ""].join("\n"));
+  };
+  return (
+    <section class="stack" aria-label="In all">
+      <Table label="Usage" columns={columns} rows={rows} keyOf={([name]) => name} />
+      <div>
+        <Button icon="download" onClick={save}>
+          Save as CSV
+        </Button>
+      </div>
+    </section>
+  );
+}
+
+function Name({ name, by }: { name: string; by: By }) {
+  if (by !== "session") return <bdi>{nameOf(name, by)}</bdi>;
+  return (
+    <a class="link" href={addressOf("chat", name)}>
+      <bdi>{nameOf(name, by)}</bdi>
+    </a>
+  );
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retinue.runtime.home import Home
     from retinue.skills.registry.answers import RegistryVerdict
     from retinue.skills.registry.client import RegistryClient, SkillReference
-    from retinue.skills.registry.sign_in import SignInCode
+    from retinue.skills.registry.sign_in import RegistryDeviceCode
     from retinue.skills.scan import SkillFinding
     from retinue.skills.skill import Skill
 
@@ -288,7 +288,7 @@ def _ignore(what: str, done: int, total: int) -> None:
     """Show no progress."""
 
 
-def _show_code(code: SignInCode) -> None:
+def _show_code(code: RegistryDeviceCode) -> None:
     from retinue.security.untrusted_text import literal
 
     click.echo(

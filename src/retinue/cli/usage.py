@@ -18,7 +18,7 @@ HEADER = ("read", "cached", "written", "cost")
 @click.command(cls=Command)
 @click.option(
     "--by",
-    type=click.Choice(["day", "agent", "model", "source", "session"]),
+    type=click.Choice(["day", "agent", "model", "source", "session", "job"]),
     default="day",
     show_default=True,
     help="How to group model calls.",

@@ -92,7 +92,7 @@ MOVED = {
 
 
 UNSUPPORTED = {
-    "agents.defaults.pdfModel": "the model of the agent reads PDF files",
+    "agents.defaults.pdfModel": "the text of PDF files is read without a model",
     "agents.defaults.compaction.provider": "a context engine of a plugin can compact (plugins.slots.contextEngine)",
     "agents.defaults.compaction.truncateAfterCompaction": "a transcript is never cut",
     "agents.defaults.memorySearch.store.driver": "the index is always SQLite",
@@ -235,6 +235,25 @@ def _below(shape: Shape, path: str) -> Iterator[Key]:
 @cache
 def _all_paths(root: type[Settings]) -> tuple[str, ...]:
     return tuple(key.path for key in every_key(root))
+
+
+@cache
+def _documented_keys(root: type[Settings]) -> tuple[tuple[str, str], ...]:
+    return tuple((key.path, key.description) for key in every_key(root) if not key.pending)
+
+
+def search_keys(root: type[Settings], query: str) -> list[tuple[str, str]]:
+    """Return the keys whose name and documentation contain all words, with the documentation.
+
+    Keys with all words in their names come first, short names before long ones.
+    """
+    words = query.lower().split()
+    found = []
+    for path, documentation in _documented_keys(root):
+        name = path.lower()
+        if all(word in name or word in documentation.lower() for word in words):
+            found.append((not all(word in name for word in words), len(path), path, documentation))
+    return [(path, documentation) for *_, path, documentation in sorted(found)]
 
 
 def nearest_key(shape: Shape, name: str) -> str | None:

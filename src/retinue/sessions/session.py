@@ -37,6 +37,8 @@ SPAWNED_BY = "spawnedBy"
 """The parent session of a sub-agent."""
 FORKED_FROM = "forkedFrom"
 """The session of which this is a copy or a branch."""
+ARCHIVED = "archived"
+"""How many messages the session had when a person archived it; a further message ends that."""
 WORKS_IN = "worksIn"
 """The folder of the workspace to which a sub-agent's tools are restricted."""
 PERSON_NAME = "personName"
@@ -81,6 +83,11 @@ class Session(Struct, frozen=True):
     @property
     def label(self) -> str | None:
         return self.setting(LABEL)
+
+    @property
+    def is_archived(self) -> bool:
+        archived = self.setting(ARCHIVED) or ""
+        return archived.isdecimal() and int(archived) >= self.messages
 
     @property
     def verbose(self) -> str | None:
@@ -156,14 +163,16 @@ def apply_entry(session: Session, entry: TranscriptEntry) -> Session:
 def carried_choices(session: Session) -> tuple[Body, ...]:
     """Return the entries that a new session of the same key starts with: the person's choices.
 
-    The label and elevated permissions are not carried over.
+    The label, elevated permissions and archiving are not carried over.
     """
     choices: list[Body] = []
     if session.model is not None:
         choices.append(ModelChanged(session.model))
     if session.thinking is not None:
         choices.append(ThinkingChanged(session.thinking))
-    choices += [SettingChanged(name, value) for name, value in session.settings if name not in (LABEL, ELEVATED)]
+    choices += [
+        SettingChanged(name, value) for name, value in session.settings if name not in (LABEL, ELEVATED, ARCHIVED)
+    ]
     return tuple(choices)
 
 

@@ -62,11 +62,14 @@ def group_usage(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) 
     return sums
 
 
-UsageGrouping = Literal["day", "model", "source", "session", "agent"]
+UsageGrouping = Literal["day", "model", "source", "session", "agent", "job"]
 
 
 def group_of(record: UsageRecord, by: UsageGrouping, zone: tzinfo) -> str:
-    """Return the name of the group of a record; days are those of the time zone."""
+    """Return the name of the group of a record; days are those of the time zone.
+
+    The group of a job is its agent and id; what no job used is in the group without a name.
+    """
     match by:
         case "day":
             return f"{record.at.astimezone(zone):%Y-%m-%d}"
@@ -76,6 +79,9 @@ def group_of(record: UsageRecord, by: UsageGrouping, zone: tzinfo) -> str:
             return record.source.value
         case "session":
             return record.session
+        case "job":
+            _, agent, kind, job, *_ = [*record.session.split(":"), "", "", ""]
+            return f"{agent}:{job}" if kind == "cron" else ""
         case "agent":
             return record.session.split(":")[1] if record.session.startswith("agent:") else record.session
     assert_never(by)

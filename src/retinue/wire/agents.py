@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from retinue.core.messages import Usage
 from retinue.wire.frames import Method, Name, Nothing, Params, Wire
@@ -48,6 +48,9 @@ class SkillRow(Wire, frozen=True):
     tier: str
     eligible: bool
     reasons: list[str]
+    emoji: str = ""
+    key: str = ""
+    """The name under which `skills.entries` configures it."""
 
 
 class SkillList(Wire, frozen=True):
@@ -149,17 +152,22 @@ class ModelList(Wire, frozen=True):
 
 
 class AskUsage(OfAgent, frozen=True):
-    """The number of days to sum up, and how to group them."""
+    """The number of days to sum up, how to group them, and how to divide each group again.
+
+    The groups of jobs are named by agent and id; what no job used is in the group without a name.
+    """
 
     days: Annotated[int, Meta(ge=1, le=3_660)] = 30
-    by: Literal["day", "model", "source", "session", "agent"] = "day"
+    by: Literal["day", "model", "source", "session", "agent", "job"] = "day"
+    then_by: Literal["day", "model", "source", "session", "agent", "job"] | None = None
 
 
 class UsageSums(Wire, frozen=True):
-    """The usage in total and per group."""
+    """The usage in total and per group; with `thenBy` also the parts of each group."""
 
     total: Usage
     groups: dict[str, Usage]
+    parts: dict[str, dict[str, Usage]] = field(default_factory=dict)
 
 
 class BudgetRow(Wire, frozen=True):
@@ -202,11 +210,26 @@ class PromptSection(Wire, frozen=True):
     text: str
 
 
+class PromptChanges(Wire, frozen=True):
+    """The names of the sections that differ.
+
+    `moved` is the first section that a provider does not find in its cache any more, empty if the cache is still valid.
+    """
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    moved: str = ""
+    because: str = ""
+
+
 class Prompt(Wire, frozen=True):
     """The prompt of the next turn, and the sizes of its parts."""
 
     sections: list[PromptSection]
     report: dict[str, Any]
+    since: PromptChanges | None = None
+    """What differs from the prompt of the last turn; null if no turn was recorded."""
 
 
 AGENTS_LIST = Method("agents.list", Scope.READ, Nothing, AgentList, "List the agents.")

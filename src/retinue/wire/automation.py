@@ -25,6 +25,18 @@ class AddJob(OfAgent, frozen=True, kw_only=True):
     fields: dict[str, Any]
 
 
+class PreviewSchedule(OfAgent, frozen=True, kw_only=True):
+    """The fields of a job; only its schedule (`at`, `every` or `cron`, and `tz`) is read."""
+
+    fields: dict[str, Any]
+
+
+class ScheduleTimes(Wire, frozen=True):
+    """The next times of a schedule, at most three."""
+
+    times: list[Time]
+
+
 class EditJob(OfJob, frozen=True):
     """The fields of a job to change; the others keep their values."""
 
@@ -33,6 +45,8 @@ class EditJob(OfJob, frozen=True):
 
 
 class Jobs(Wire, frozen=True):
+    """Jobs, each with its `lastRun`, which is null if it has not run."""
+
     jobs: list[dict[str, Any]]
 
 
@@ -110,6 +124,9 @@ class HookList(Wire, frozen=True):
 
 CRON_LIST = Method("cron.list", Scope.READ, OfAgent, Jobs, "List all jobs, or those of one agent.")
 CRON_ADD = Method("cron.add", Scope.ADMIN, AddJob, Job, "Add a job.", changes=True)
+CRON_PREVIEW = Method(
+    "cron.preview", Scope.READ, PreviewSchedule, ScheduleTimes, "Return the next times of a schedule."
+)
 CRON_EDIT = Method("cron.edit", Scope.ADMIN, EditJob, Job, "Change, pause or resume a job.", changes=True)
 CRON_REMOVE = Method("cron.remove", Scope.ADMIN, OfJob, Done, "Remove a job.", changes=True)
 CRON_RUN = Method("cron.run", Scope.ADMIN, OfJob, Done, "Run a job now, in addition to its schedule.", changes=True)
@@ -127,7 +144,7 @@ WEBHOOKS_REVOKE = Method(
 HOOKS_LIST = Method("hooks.list", Scope.ADMIN, Nothing, HookList, "List the hook folders.")
 
 METHODS = (
-    *(CRON_LIST, CRON_ADD, CRON_EDIT, CRON_REMOVE, CRON_RUN, CRON_RUNS),
+    *(CRON_LIST, CRON_ADD, CRON_PREVIEW, CRON_EDIT, CRON_REMOVE, CRON_RUN, CRON_RUNS),
     *(HEARTBEAT_LOG, HEARTBEAT_RUN),
     *(WEBHOOKS_LIST, WEBHOOKS_TOKEN, WEBHOOKS_REVOKE, HOOKS_LIST),
 )

@@ -17,11 +17,15 @@ Limit = Annotated[int, Meta(ge=1, le=2_000)]
 
 
 class ListSessions(Params, frozen=True):
-    """The agent whose sessions to list; without one all sessions. `cursor` is the `nextCursor` of the previous page."""
+    """The agent whose sessions to list; without one all sessions. `cursor` is the `nextCursor` of the previous page.
+
+    With `archived`, those that a person archived, which are not listed otherwise.
+    """
 
     agent: Name | None = None
     limit: Limit = 200
     cursor: Annotated[str, Meta(max_length=2_000)] | None = None
+    archived: bool = False
 
 
 class SessionRow(Wire, frozen=True):
@@ -44,6 +48,9 @@ class SessionRow(Wire, frozen=True):
     """The session for which this sub-agent works."""
     forked_from: str | None = None
     """The session of which this is a copy or a branch."""
+    title: str = ""
+    """What it is about if it has no label: the name of its job, or the task of its sub-agent."""
+    archived: bool = False
 
 
 class SessionList(Wire, frozen=True):
@@ -173,13 +180,17 @@ class CompactResult(Wire, frozen=True):
 
 
 class PatchSession(OfSession, frozen=True):
-    """Settings of one session; null restores the default, a missing field keeps its value."""
+    """Settings of one session; null restores the default, a missing field keeps its value.
+
+    An archived session is left out of lists until it gets another message.
+    """
 
     model: Word | UnsetType | None = UNSET
     thinking: ReasoningEffort | UnsetType | None = UNSET
     label: Word | UnsetType | None = UNSET
     verbose: Literal["off", "on", "full"] | UnsetType | None = UNSET
     reasoning: Literal["off", "on", "stream"] | UnsetType | None = UNSET
+    archived: bool | UnsetType = UNSET
 
 
 class Subscribe(OfSession, frozen=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from retinue.wire.agents import OfAgent
+from retinue.wire.agents import OfAgent, SkillRow
 from retinue.wire.frames import Method, Nothing, Params, Wire
 from retinue.wire.protocol import Scope
 
@@ -124,6 +124,14 @@ class OfSkill(OfAgent, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+class SkillDetails(Wire, frozen=True):
+    """The text of a skill and the names of its files."""
+
+    skill: SkillRow
+    text: str
+    files: list[str]
+
+
 class AcceptSkill(OfSkill, frozen=True, kw_only=True):
     """`digest` is that of the content that was shown; if it changed since, nothing is accepted."""
 
@@ -137,6 +145,7 @@ class SkillAccepted(Wire, frozen=True):
     digest: str
 
 
+SHOW = Method("skills.show", Scope.READ, OfSkill, SkillDetails, "Return the text of a skill and what it needs.")
 REVIEW_LIST = Method(
     "skills.review.list", Scope.APPROVE, OfAgent, SkillReviewList, "List skills that are off until they are accepted."
 )
@@ -156,6 +165,7 @@ PROPOSALS_REJECT = Method(
 )
 
 METHODS = (
+    SHOW,
     REVIEW_LIST,
     REVIEW_SHOW,
     REVIEW_ACCEPT,

@@ -94,6 +94,26 @@ class KeyFacts(Wire, frozen=True):
     keys: list[str]
 
 
+class FindKeys(Params, frozen=True):
+    """Words that the name or the documentation of a key must contain."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=200)]
+    limit: Annotated[int, Meta(ge=1, le=200)] = 30
+
+
+class FoundKey(Wire, frozen=True):
+    """A key; `[]` stands for an item of a list and `<name>` for a name of the owner's choice."""
+
+    key: str
+    documentation: str
+
+
+class FoundKeys(Wire, frozen=True):
+    """The keys, those with the words in their names first."""
+
+    keys: list[FoundKey]
+
+
 class Change(Params, frozen=True):
     """A key and its new value as JSON; `unset` removes the key so that its default applies."""
 
@@ -123,7 +143,8 @@ STATUS = Method("status", Scope.READ, Nothing, Status, "Report the state of the 
 AUDIT_LOG = Method("audit.log", Scope.ADMIN, ReadAudit, AuditLines, "Read the audit log.")
 CONFIG_GET = Method("config.get", Scope.ADMIN, GetConfig, ConfigValue, "Return the configuration in effect.")
 CONFIG_SCHEMA = Method("config.schema", Scope.READ, ExplainKey, KeyFacts, "Describe a key and its values.")
+CONFIG_FIND = Method("config.find", Scope.READ, FindKeys, FoundKeys, "Find keys by words.")
 CONFIG_PATCH = Method("config.patch", Scope.ADMIN, PatchConfig, Changed, "Change keys in the file and apply it.", True)
 CONFIG_APPLY = Method("config.apply", Scope.ADMIN, Nothing, Changed, "Read the file again and apply it.", True)
 
-METHODS = (HEALTH, STATUS, AUDIT_LOG, CONFIG_GET, CONFIG_SCHEMA, CONFIG_PATCH, CONFIG_APPLY)
+METHODS = (HEALTH, STATUS, AUDIT_LOG, CONFIG_GET, CONFIG_SCHEMA, CONFIG_FIND, CONFIG_PATCH, CONFIG_APPLY)

@@ -12,20 +12,22 @@ from retinue.context.prompt.report import report_prompt
 from retinue.core.codec import to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
+from retinue.gateway.auth.member_access import scopes_for
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.prompting import time_zone
 from retinue.runtime.agents.workspace import identity_of, locate_workspace
 from retinue.runtime.turns.loop_setup import find_budgets
-from retinue.sessions.usage import group_of, group_usage, sum_usage
+from retinue.sessions.usage import UsageRecord, group_of, group_usage, sum_usage
 from retinue.storage.files import NotThere
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
-from retinue.wire.protocol import ErrorCode
+from retinue.wire.protocol import ErrorCode, Scope
 
 if TYPE_CHECKING:
     from retinue.runtime.memory.session_memory import SessionMemory
+    from retinue.skills.library import CheckedSkill
 
 registry = MethodRegistry()
 
@@ -35,6 +37,8 @@ async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
     home = call.runtime.home
     rows = []
     for agent in home.config.agents.ids:
+        if Scope.READ not in scopes_for(call.principal, agent):
+            continue
         settings = home.config.agents.resolve(agent)
         identity = identity_of(home, agent)
         rows.append(
@@ -54,22 +58,24 @@ async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
     return wire.AgentList(rows)
 
 
+def describe_skill(judged: CheckedSkill) -> wire.SkillRow:
+    skill = judged.skill
+    return wire.SkillRow(
+        name=skill.name,
+        description=skill.description,
+        location=str(skill.location),
+        tier=skill.tier,
+        eligible=judged.gate.eligible,
+        reasons=list(judged.gate.reasons),
+        emoji=skill.emoji or "",
+        key=skill.key,
+    )
+
+
 @registry.implements(wire.SKILLS_LIST)
 async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
     workspace = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
-    return wire.SkillList(
-        skills=[
-            wire.SkillRow(
-                name=judged.skill.name,
-                description=judged.skill.description,
-                location=str(judged.skill.location),
-                tier=judged.skill.tier,
-                eligible=judged.gate.eligible,
-                reasons=list(judged.gate.reasons),
-            )
-            for judged in workspace.skills()
-        ]
-    )
+    return wire.SkillList(skills=[describe_skill(judged) for judged in workspace.skills()])
 
 
 async def _session_memory(call: Call, agent: str | None) -> SessionMemory | None:
@@ -168,7 +174,14 @@ async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
     records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
     zone = time_zone(home)
     groups = group_usage(records, lambda record: group_of(record, params.by, zone))
-    return wire.UsageSums(sum_usage(records), groups)
+    then_by = params.then_by
+    if then_by is None:
+        return wire.UsageSums(sum_usage(records), groups)
+    members: dict[str, list[UsageRecord]] = {}
+    for record in records:
+        members.setdefault(group_of(record, params.by, zone), []).append(record)
+    parts = {name: group_usage(own, lambda record: group_of(record, then_by, zone)) for name, own in members.items()}
+    return wire.UsageSums(sum_usage(records), groups, parts)
 
 
 @registry.implements(wire.USAGE_BUDGETS)
@@ -194,7 +207,14 @@ async def list_budgets(call: Call, params: wire.OfAgent) -> wire.BudgetList:
 @registry.implements(wire.PROMPT_SHOW)
 async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
-    prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
+    planner = call.runtime.runner(key).planner
+    prompt, tools = await planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
     records = (*prompt.system.records, *prompt.turn.records)
-    return wire.Prompt(convert(records, list[wire.PromptSection], from_attributes=True), to_plain(report))
+    sections = convert(records, list[wire.PromptSection], from_attributes=True)
+    diff = planner.diff_to_sent(report) if params.mode == "full" else None
+    if diff is None:
+        return wire.Prompt(sections, to_plain(report))
+    moved = (diff.moved.name, diff.moved.because) if diff.moved else ("", "")
+    changes = wire.PromptChanges(list(diff.added), list(diff.removed), list(diff.changed), *moved)
+    return wire.Prompt(sections, to_plain(report), changes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import anyio.to_thread
 from msgspec.structs import replace
 
 from retinue.automation.heartbeat import WakeReason, describe_wake
 from retinue.automation.job_fields import draft_job, read_job_fields, revise_job
 from retinue.automation.jobs import describe_job, describe_run
+from retinue.automation.schedule import next_slot
 from retinue.automation.webhooks import CreatedWebhookStore
 from retinue.core.errors import run_logged
 from retinue.gateway.gateway import Call
@@ -20,6 +23,7 @@ from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing
 
 MAX_BEATS = 100
+MAX_PREVIEWED = 3
 NOT_SERVED = "Webhooks are off: set hooks.enabled and hooks.token."
 REFUSES_ALL = "It has no token yet, so it refuses every request."
 registry = MethodRegistry()
@@ -28,8 +32,13 @@ registry = MethodRegistry()
 @registry.implements(wire.CRON_LIST)
 async def list_jobs(call: Call, params: OfAgent) -> wire.Jobs:
     agent = call.runtime.home.agent_id(params.agent) if params.agent else None
-    jobs = [job for job in call.gateway.background.jobs.store.all() if agent in (None, job.agent)]
-    return wire.Jobs(jobs=[describe_job(job) for job in jobs])
+    store = call.gateway.background.jobs.store
+    rows = []
+    for job in store.all():
+        if agent in (None, job.agent):
+            last = next(iter(store.runs(job.id, limit=1)), None)
+            rows.append(describe_job(job) | {"lastRun": describe_run(last) if last else None})
+    return wire.Jobs(jobs=rows)
 
 
 @registry.implements(wire.CRON_ADD)
@@ -40,6 +49,18 @@ async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
     added = call.gateway.background.jobs.store.add(draft)
     call.gateway.background.jobs.poke()
     return wire.Job(job=describe_job(added))
+
+
+@registry.implements(wire.CRON_PREVIEW)
+async def preview_schedule(call: Call, params: wire.PreviewSchedule) -> wire.ScheduleTimes:
+    home = call.runtime.home
+    fields = read_job_fields({**params.fields, "message": "A message."})
+    now = home.clock.now()
+    schedule = draft_job(fields, home.agent_id(params.agent), now, default_timezone(home)).schedule
+    times: list[datetime] = []
+    while len(times) < MAX_PREVIEWED and (slot := next_slot(schedule, times[-1] if times else now)):
+        times.append(slot)
+    return wire.ScheduleTimes(times)
 
 
 @registry.implements(wire.CRON_EDIT)

@@ -15,9 +15,11 @@ from retinue.core.envelope import Attachment, Inbound, Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
 from retinue.dispatch.reply import ParsedReply, VisibleStream, parse_reply, show_message
+from retinue.gateway.auth.member_access import is_limited, may_see
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
+from retinue.gateway.methods.session_rows import describe_sessions
 from retinue.runtime.channels.delivery import attach_media, find_media_root
 from retinue.runtime.commands.session_api import SessionApi, describe_commands
 from retinue.sessions.entries import (
@@ -35,10 +37,10 @@ from retinue.sessions.jsonl.codec import format_time
 from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.search import search_transcripts
 from retinue.sessions.session import (
+    ARCHIVED,
     FORKED_FROM,
     LABEL,
     REASONING,
-    SPAWNED_BY,
     VERBOSE,
     Session,
     recorded_person,
@@ -64,38 +66,21 @@ def _session(call: Call, params: OfSession) -> SessionKey:
     return call.session(params.session_key, params.agent)
 
 
-def _row(call: Call, session: Session) -> wire.SessionRow:
-    return wire.SessionRow(
-        key=session.key.text,
-        session_id=session.id,
-        agent=session.key.agent,
-        kind=session.key.kind,
-        label=session.label,
-        model=str(session.model) if session.model else None,
-        messages=session.messages,
-        compactions=session.compactions,
-        context_tokens=session.context_tokens,
-        usage=session.usage,
-        started_at=session.started_at,
-        updated_at=session.updated_at,
-        running=call.gateway.runtime.dispatcher.is_active(session.key),
-        spawned_by=session.setting(SPAWNED_BY),
-        forked_from=session.setting(FORKED_FROM),
-    )
-
-
 @registry.implements(wire.LIST)
 async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionList:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
+    if is_limited(call.principal):
+        found = [session for session in found if may_see(call.principal, session.key)]
     found.sort(key=_cursor_of, reverse=True)
     if params.cursor is not None:
         # By value and not by position: a session that was used in the meantime shifts the others.
         found = [session for session in found if _cursor_of(session) < params.cursor]
+    found = [session for session in found if session.is_archived == params.archived]
     page = found[: params.limit]
     more = _cursor_of(page[-1]) if len(found) > len(page) else None
-    return wire.SessionList(sessions=[_row(call, session) for session in page], next_cursor=more)
+    return wire.SessionList(sessions=describe_sessions(call, page), next_cursor=more)
 
 
 def _cursor_of(session: Session) -> str:
@@ -106,7 +91,8 @@ def _cursor_of(session: Session) -> str:
 async def get_session(call: Call, params: OfSession) -> wire.FoundSession:
     key = _session(call, params)
     session = call.runtime.agent(key.agent).store.peek(key)
-    return wire.FoundSession(key=key.text, agent=key.agent, session=_row(call, session) if session else None)
+    rows = describe_sessions(call, [session] if session else [])
+    return wire.FoundSession(key=key.text, agent=key.agent, session=rows[0] if rows else None)
 
 
 @registry.implements(wire.HISTORY)
@@ -167,6 +153,9 @@ async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     for name, value in ((LABEL, params.label), (VERBOSE, params.verbose), (REASONING, params.reasoning)):
         if value is not UNSET:
             session.choose(name, value)
+    if params.archived is not UNSET:
+        _, stored = _stored(call, key)
+        session.choose(ARCHIVED, str(stored.messages) if params.archived else None)
     _publish(call, key, "patched")
     return await get_session(call, OfSession(session_key=key.text))
 
@@ -216,7 +205,7 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     stores = [call.runtime.agent(agent).store for agent in agents]
-    rows = [(store, session) for store in stores for session in store.list()]
+    rows = [(store, each) for store in stores for each in store.list() if may_see(call.principal, each.key)]
     rows.sort(key=lambda row: _cursor_of(row[1]), reverse=True)
     found, complete = await anyio.to_thread.run_sync(search_transcripts, rows, params.query, params.limit)
     hide = call.runtime.shared.tools.hide
@@ -229,7 +218,7 @@ async def fork(call: Call, params: wire.ForkSession) -> wire.ForkedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
     _, tree = await anyio.to_thread.run_sync(store.read, session.id)
-    fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
+    fresh = call.session(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}", None)
     bodies: list[Body] = [*fork_entries(tree, params.before), SettingChanged(FORKED_FROM, key.text)]
     # A branch that begins with another first message gets its name from that message, like every conversation.
     if params.before is None or len(bodies) > 1:

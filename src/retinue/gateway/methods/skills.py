@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import anyio.to_thread
 from msgspec import convert
 
 from retinue.core.errors import SkillError
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
+from retinue.gateway.methods.agents import describe_skill
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.learning import HomeSkillLearning, describe_provenance
 from retinue.runtime.agents.skill_review import HomeSkillReview, SkillReviewState
@@ -14,8 +18,30 @@ from retinue.skills.learning.proposals import SkillProposal
 from retinue.wire import skills as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Nothing
+from retinue.wire.protocol import ErrorCode
+
+MAX_TEXT_CHARS = 200_000
+MAX_FILES = 200
 
 registry = MethodRegistry()
+
+
+@registry.implements(wire.SHOW)
+async def show_skill(call: Call, params: wire.OfSkill) -> wire.SkillDetails:
+    workspace = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
+    found = next((each for each in workspace.skills() if each.skill.name == params.name), None)
+    if found is None:
+        text = f"The agent has no skill '{params.name}'. `retinue skills list` shows its skills."
+        raise RequestRefused(ErrorCode.NOT_FOUND, text)
+    folder, location = found.skill.folder, found.skill.location
+
+    def read() -> tuple[str, list[str]]:
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+        names = [str(path.relative_to(folder)) for path in islice(files, MAX_FILES)]
+        return location.read_text("utf-8", "replace")[:MAX_TEXT_CHARS], names
+
+    text, files = await anyio.to_thread.run_sync(read)
+    return wire.SkillDetails(describe_skill(found), call.runtime.shared.tools.hide(text), files)
 
 
 @registry.implements(wire.REVIEW_LIST)

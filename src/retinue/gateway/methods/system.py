@@ -15,7 +15,7 @@ from retinue.audit.summary import describe_read_only
 from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.config.keypath import parse_path
-from retinue.config.keys import require_key
+from retinue.config.keys import require_key, search_keys
 from retinue.config.schema import Config
 from retinue.core.errors import UsageError
 from retinue.gateway.errors import RequestRefused
@@ -57,7 +57,7 @@ async def status(call: Call, params: Nothing) -> wire.Status:
         config_hash=gateway.reloader.hash,
         config_problems=list(gateway.reloader.problems),
         draining=state.draining,
-        reports=tuple(read_reports(gateway.runtime.services.database.path).values()),
+        reports=tuple(text for path in gateway.runtime.home.state_files[:1] for text in read_reports(path).values()),
         read_only=describe_read_only(problem, home.paths) if problem else "",
     )
 
@@ -89,6 +89,12 @@ async def explain_key(call: Call, params: wire.ExplainKey) -> wire.KeyFacts:
     described = codec.convert(facts, wire.KeyFacts)
     # The documentation of a key is public; its value belongs to the configuration, which only the owner may read.
     return described if call.principal.is_owner else msgspec.structs.replace(described, value=None, origin="")
+
+
+@registry.implements(wire.CONFIG_FIND)
+async def find_keys(call: Call, params: wire.FindKeys) -> wire.FoundKeys:
+    found = await anyio.to_thread.run_sync(search_keys, Config, params.query)
+    return wire.FoundKeys([wire.FoundKey(key, documentation) for key, documentation in found[: params.limit]])
 
 
 @registry.implements(wire.CONFIG_PATCH)

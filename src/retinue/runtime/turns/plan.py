@@ -16,7 +16,7 @@ from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, P
 from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import PromptMode, RecalledPassage, TurnInputs
-from retinue.context.prompt.report import PromptReport, diff_reports, report_prompt
+from retinue.context.prompt.report import PromptReport, ReportDiff, diff_reports, report_prompt
 from retinue.core.approval import Ask
 from retinue.core.codec import from_plain, to_plain
 from retinue.core.envelope import Inbound, Source
@@ -289,6 +289,12 @@ class Planner(Struct, frozen=True):
         """Return the sizes of what the next turn would send."""
         prompt, specs = await self.preview()
         return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
+
+    def diff_to_sent(self, report: PromptReport) -> ReportDiff | None:
+        """Compare a prompt with that of the last turn; None if no turn was recorded."""
+        transcript = self._transcript_if_any()
+        before = _last_report(transcript) if transcript else None
+        return diff_reports(before, report) if before else None
 
     def _transcript_if_any(self) -> StoredTranscript | None:
         store = self.parts.store

@@ -48,7 +48,7 @@ from retinue.skills.registry.connection import (
     forget_part,
 )
 from retinue.skills.registry.fingerprint import GENERATED, content_type, folder_hash, hash_contents
-from retinue.skills.registry.sign_in import SignInCode, sign_in_by_device
+from retinue.skills.registry.sign_in import RegistryDeviceCode, sign_in_by_device
 
 MAX_VERDICTS = 100
 _SKILLS = "/api/v1/skills"
@@ -250,7 +250,7 @@ class RegistryClient:
             found += (await self._connection.post(f"{_SKILLS}/-/security-verdicts", body, VerdictList)).items
         return tuple(found)
 
-    async def sign_in(self, site: str, show: Callable[[SignInCode], None], label: str) -> str:
+    async def sign_in(self, site: str, show: Callable[[RegistryDeviceCode], None], label: str) -> str:
         """Return a token for a code that `show` presents and the owner confirms in a browser."""
         return await sign_in_by_device(self._connection, site, show, label=label, wait=self._connection.wait)
 

@@ -19,7 +19,7 @@ MAX_SECONDS = 1_800.0
 NOT_OFFERED = frozenset((404, 405, 501))
 
 
-class SignInCode(Struct, frozen=True):
+class RegistryDeviceCode(Struct, frozen=True):
     """A code of the registry, and the page on which the owner confirms it."""
 
     device_code: str
@@ -30,7 +30,7 @@ class SignInCode(Struct, frozen=True):
     interval: float = 5.0
 
 
-class SignInToken(Struct, frozen=True):
+class RegistryToken(Struct, frozen=True):
     """The token that belongs to a confirmed code."""
 
     access_token: str
@@ -43,7 +43,7 @@ class _Refusal(Struct, frozen=True):
 async def sign_in_by_device(
     connection: RegistryConnection,
     site: str,
-    show: Callable[[SignInCode], None],
+    show: Callable[[RegistryDeviceCode], None],
     *,
     label: str,
     wait: Callable[[float], Awaitable[None]],
@@ -51,7 +51,7 @@ async def sign_in_by_device(
     """Show a code, wait until the owner has confirmed it, and return the token."""
     asked = {"scope": "read write", "site_url": site, "label": label}
     try:
-        code = await connection.post("/api/cli/device/code", asked, SignInCode)
+        code = await connection.post("/api/cli/device/code", asked, RegistryDeviceCode)
     except RegistryRefused as refused:
         if refused.status in NOT_OFFERED:
             raise SkillError("The registry does not offer sign-in by code. Use `login` with a token.") from None
@@ -65,7 +65,7 @@ async def sign_in_by_device(
         await wait(interval)
         left -= interval
         try:
-            return (await connection.post("/api/cli/device/token", request, SignInToken)).access_token
+            return (await connection.post("/api/cli/device/token", request, RegistryToken)).access_token
         except RegistryRefused as refused:
             match _read_error(refused):
                 case "authorization_pending":

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from retinue.core.keys import AgentId
-from retinue.storage.database import query_read_only
 from retinue.storage.labels.command_traces import find_changed
 from retinue.storage.labels.file_labels import Via
 
 _WRITTEN = """
-SELECT json_each.value FROM json_each(?) WHERE
-EXISTS (SELECT 1 FROM written_lines WHERE agent = ? AND path >= json_each.value || '/'
-        AND path < json_each.value || '0' AND origin != 'owner')
-OR EXISTS (SELECT 1 FROM file_labels WHERE agent = ? AND path >= json_each.value || '/'
-        AND path < json_each.value || '0' AND origin != 'owner')
+WITH named (folder) AS (VALUES {named}) SELECT folder FROM named WHERE
+EXISTS (SELECT 1 FROM written_lines WHERE agent = ? AND path >= named.folder || '/'
+        AND path < named.folder || '0' AND origin != 'owner')
+OR EXISTS (SELECT 1 FROM file_labels WHERE agent = ? AND path >= named.folder || '/'
+        AND path < named.folder || '0' AND origin != 'owner')
 """
 _RUNNING = "SELECT from_ns, folders FROM label_rules WHERE agent = ? AND kind = ?"
 
 
-class AgentsFolders:
-    """Finds the folders in which an agent wrote; reads the records in `database` without changing them."""
+Query = Callable[[str, Sequence[str]], Sequence[Sequence[Any]] | None]
+"""Returns rows of the state, or None if it cannot be read; it creates nothing."""
 
-    def __init__(self, database: Path, agent: AgentId, workspace: Path) -> None:
-        self._database = database
+
+class AgentsFolders:
+    """Finds the folders in which an agent wrote."""
+
+    def __init__(self, query: Query, agent: AgentId, workspace: Path) -> None:
+        self._query = query
         self._agent = agent
         self._workspace = workspace.resolve()
 
@@ -35,12 +39,11 @@ class AgentsFolders:
         What changed while a command runs, or ran when its process was killed, counts as the command's. If the records
         cannot be read, every folder is returned, because nobody knows then.
         """
-        if not folders or not self._database.exists():
+        if not folders:
             return frozenset()
         named = {self._name(folder): folder for folder in folders}
-        values = (json.dumps(list(named)), self._agent, self._agent)
-        rows = query_read_only(self._database, _WRITTEN, values)
-        running = query_read_only(self._database, _RUNNING, (self._agent, Via.INTERRUPTED.value))
+        rows = self._query(_WRITTEN.format(named=", ".join(["(?)"] * len(named))), (*named, self._agent, self._agent))
+        running = self._query(_RUNNING, (self._agent, Via.INTERRUPTED.value))
         if rows is None or running is None:
             return frozenset(folders)
         found = {named[name] for (name,) in rows}
