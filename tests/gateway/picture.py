@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import anyio
-from playwright.async_api import expect
+from playwright.async_api import ViewportSize, expect
 
 from retinue.testing.replies import calls, says
 from tests.gateway.browser import Visitor, open_browser, visiting
@@ -14,8 +14,8 @@ from tests.gateway.conftest import open_hall
 from tests.gateway.filled_home import fill
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 async def make_pictures(folder: Path) -> None:
