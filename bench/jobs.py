@@ -13,7 +13,7 @@ from bench.measure import Sheet, median_ms
 from retinue.automation.jobs import Job, JobStore
 from retinue.automation.schedule import Cron
 from retinue.core.keys import DEFAULT_AGENT, RunId
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.testing.clock import FrozenClock
 
 JOBS = 10_000
@@ -23,7 +23,7 @@ def run(*, full: bool) -> None:
     sheet = Sheet("jobs")
     clock = FrozenClock()
     numbers = count(1)
-    with tempfile.TemporaryDirectory() as place, closing(Database(Path(place) / "state.sqlite")) as database:
+    with tempfile.TemporaryDirectory() as place, closing(SqliteDatabase(Path(place) / "state.sqlite")) as database:
         book = JobStore(database, clock, lambda: f"{next(numbers):08d}")
         began = time.perf_counter()
         for number in range(JOBS):

@@ -25,7 +25,7 @@ from retinue.runtime.home import load_home
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import SessionLease
 from retinue.testing.modelserver import running_server
@@ -64,7 +64,7 @@ def _durability(home: HomePaths, *, durable: bool) -> float:
     """Everything that a turn does only so that its message survives: the transcript has it anyway."""
     clock = SystemClock()
     key = SessionKey.main(DEFAULT_AGENT)
-    database = Database(home.path / "state.sqlite", durable=durable)
+    database = SqliteDatabase(home.path / "state.sqlite", durable=durable)
     inbox = Inbox(database, clock)
 
     def survive() -> None:

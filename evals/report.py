@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -20,6 +21,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from evals.fitting import leave_one_out
 from evals.measure import Question, Scale, ask, build_index
 from retinue.memory.search.rules import SearchLimits, SearchRules
 
@@ -97,11 +99,14 @@ def run_report(name: str, description: str, write: WriteNotes) -> None:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="the JSON file")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    parser.add_argument(
+        "--leave-one-out", action="store_true", help="choose the weights for each conversation on the others"
+    )
     parser.add_argument("--cache", type=Path, help="a folder that keeps the indexes for the next run")
     options = parser.parse_args()
     kept = nullcontext(str(options.cache)) if options.cache else tempfile.TemporaryDirectory()
     with kept as folder:
-        rows = anyio.run(_measure, name, options.data, write, Path(folder))
+        rows = anyio.run(_measure, name, options.data, write, Path(folder), options.leave_one_out)
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
         return
@@ -113,6 +118,10 @@ def run_report(name: str, description: str, write: WriteNotes) -> None:
         )
 
 
-async def _measure(name: str, data: Path, write: WriteNotes, folder: Path) -> list[ReportRow]:
+async def _measure(name: str, data: Path, write: WriteNotes, folder: Path, fit: bool) -> list[ReportRow]:  # noqa: FBT001
     async with open_set(data, write, folder) as conversations:
-        return await measure_set(name, conversations, lambda _: SearchRules())
+        if not fit:
+            return await measure_set(name, conversations, lambda _: SearchRules())
+        whole, _, tight = BUDGETS
+        chosen = await leave_one_out(conversations, whole, tight, lambda line: print(line, file=sys.stderr))
+        return await measure_set(name, conversations, chosen.__getitem__)

@@ -56,6 +56,14 @@ WORKING = frozenset(
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def walk_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below a node, with the handlers and cases between them."""
+    for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, part, ()):
+            yield child
+            yield from walk_statements(child)
+
+
 @dataclass(eq=False)
 class Module:
     """One source file."""
@@ -70,10 +78,15 @@ class Module:
         return ast.parse(self.text)
 
     @cached_property
+    def statements(self) -> list[ast.AST]:
+        """Return all statements. Imports are among them, and expressions are most of what `ast.walk` visits."""
+        return list(walk_statements(self.tree))
+
+    @cached_property
     def names(self) -> dict[str, str]:
         """Return the full dotted name of each imported name."""
         found: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.statements:
             if isinstance(node, ast.ImportFrom) and node.module:
                 found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.Import):
@@ -84,13 +97,13 @@ class Module:
         """Return the modules among `known` that this one imports when it runs."""
         typing_only = {
             id(inner)
-            for node in ast.walk(self.tree)
+            for node in self.statements
             if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
             for statement in node.body
-            for inner in ast.walk(statement)
+            for inner in (statement, *walk_statements(statement))
         }
         found = set()
-        for node in ast.walk(self.tree):
+        for node in self.statements:
             if id(node) in typing_only:
                 continue
             if isinstance(node, ast.ImportFrom) and node.module:

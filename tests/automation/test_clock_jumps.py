@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from retinue.core.clock import ClockWatch, SystemClock
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
+from tests.databases import DATABASES, open_database
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with closing(Database(tmp_path / "state.sqlite")) as database:
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with open_database(request.param, tmp_path / "state.sqlite") as database:
         yield database
 
 
@@ -52,8 +52,9 @@ def test_the_clock_of_the_machine_does_not_jump() -> None:
     assert ClockWatch(SystemClock()).check() is None
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_jump_is_logged_once_and_stored(
-    database: Database, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    database: Database, clock: FrozenClock, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     jumps = ClockJumpLog(database, clock)
     clock.set(timedelta(days=400))
@@ -68,9 +69,9 @@ def test_a_jump_is_logged_once_and_stored(
     clock.advance(timedelta(seconds=14))
     clock.set(-timedelta(days=400))
     jumps.check()
-    found = recent_jumps(database.path, clock.now())
+    found = recent_jumps(tmp_path / "state.sqlite", clock.now())
     assert [jump.after - jump.before for jump in found] == [timedelta(days=400), -timedelta(days=400)]
-    assert recent_jumps(database.path, START + timedelta(days=8)) == []
+    assert recent_jumps(tmp_path / "state.sqlite", START + timedelta(days=8)) == []
 
 
 def test_a_clock_that_was_set_back_while_no_gateway_ran_is_noticed_at_the_start(

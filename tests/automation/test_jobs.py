@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count, pairwise
@@ -22,6 +22,7 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
+from tests.databases import DATABASES, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -31,9 +32,9 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with closing(Database(tmp_path / "state.sqlite")) as database:
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with open_database(request.param, tmp_path / "state.sqlite") as database:
         yield database
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from io import BytesIO
 
 import pytest
 
+from retinue.testing.chat_services import discord as fake_discord
 from retinue.testing.chat_services import slack as fake_slack
 from retinue.testing.chat_services import telegram as fake_telegram
 
@@ -67,3 +70,85 @@ async def test_slack_sdk_uses_the_fake() -> None:
         assert str(opened["url"]).startswith("ws://")
         with pytest.raises(SlackApiError, match="invalid_auth"):
             await asyncio.to_thread(WebClient("xoxb-wrong", base_url=f"{fake.api_root}/").auth_test)
+
+
+@pytest.fixture
+def official_discord(monkeypatch: pytest.MonkeyPatch) -> Callable[[fake_discord.FakeDiscord], None]:
+    """Points discord.py, whose addresses are constants, to a fake."""
+    from discord.gateway import DiscordWebSocket
+    from discord.http import Route
+    from yarl import URL
+
+    def point(fake: fake_discord.FakeDiscord) -> None:
+        monkeypatch.setattr(Route, "BASE", fake.api_root)
+        monkeypatch.setattr(DiscordWebSocket, "DEFAULT_GATEWAY", URL(fake.sockets.url))
+
+    return point
+
+
+@pytest.mark.filterwarnings("ignore:'audioop' is deprecated:DeprecationWarning")
+async def test_discord_py_uses_the_fake(official_discord: Callable[[fake_discord.FakeDiscord], None]) -> None:
+    import discord
+
+    heard: asyncio.Queue[discord.Message | discord.RawReactionActionEvent | str] = asyncio.Queue()
+
+    class Bot(discord.Client):
+        async def on_message(self, message: discord.Message) -> None:
+            await heard.put(message)
+
+        async def on_raw_reaction_add(self, event: discord.RawReactionActionEvent) -> None:
+            await heard.put(event)
+
+        async def on_resumed(self) -> None:
+            await heard.put("resumed")
+
+    async with fake_discord.FakeDiscord() as fake, asyncio.timeout(60):
+        official_discord(fake)
+        intents = discord.Intents.default() | discord.Intents(message_content=True)
+        async with Bot(intents=intents) as bot:
+            await bot.login(fake_discord.TOKEN)
+            assert bot.user is not None
+            assert bot.user.name == "retinue"
+            connected = asyncio.create_task(bot.connect())
+            await bot.wait_until_ready()
+            await fake.say("hello")
+            first = await heard.get()
+            assert isinstance(first, discord.Message)
+            assert (first.content, first.author.name, first.guild) == ("hello", "ada", None)
+
+            class Choice(discord.ui.View):
+                @discord.ui.button(label="Yes", custom_id="yes")
+                async def yes(self, interaction: discord.Interaction, button: discord.ui.Button[Choice]) -> None:
+                    await interaction.response.send_message("noted", ephemeral=True)
+
+            sent = await first.channel.send("hi 👋", view=Choice(), reference=first)
+            assert sent.author.id == bot.user.id
+            assert isinstance(await heard.get(), discord.Message)  # a bot reads its own messages
+            await fake.press(fake.sent[0], "yes")
+            await fake.until(lambda: fake.answers)
+            assert fake.answers[0]["data"]["content"] == "noted"
+            await sent.edit(content="changed", view=None)
+            assert (fake.sent[0]["content"], fake.sent[0]["components"]) == ("changed", [])
+            await sent.add_reaction("👍")
+            assert fake.reactions[0][2] == "👍"
+            with pytest.raises(discord.HTTPException, match="Invalid Form Body"):
+                await first.channel.send("x" * 2_001)
+            await first.channel.send(file=discord.File(BytesIO(b"data"), "notes.txt"))
+            assert fake.sent[1]["attachments"][0]["filename"] == "notes.txt"
+            shown = [each.content async for each in first.channel.history(limit=10, oldest_first=True)]
+            assert shown == ["hello", "changed", ""]
+            await fake.react(fake.sent[0], "🎉")
+            while not isinstance(event := await heard.get(), discord.RawReactionActionEvent):
+                pass
+            assert str(event.emoji) == "🎉"
+            await fake.sockets.cut()
+            while await heard.get() != "resumed":
+                pass
+            assert fake.resumed == 1
+            await sent.delete()
+            assert len(fake.sent) == 1
+            await bot.close()
+            await connected
+        async with discord.Client(intents=intents) as wrong:
+            with pytest.raises(discord.LoginFailure):
+                await wrong.login("wrong.token.x")

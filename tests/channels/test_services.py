@@ -17,6 +17,7 @@ import pytest
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.chat_services.fake_service import ServiceFault
 from retinue.testing.replies import calls, says
+from tests.channels.noisy_day import live_through
 from tests.channels.services import OWNER, SENDS, STRANGER, EchoModel, World, open_world
 from tests.channels.test_http import read_by_model
 from tests.gateway.conftest import PATIENCE, Hall, open_hall, wait_until
@@ -179,6 +180,14 @@ async def test_a_noisy_service_loses_and_repeats_nothing(service: str, tmp_path:
 
 
 @pytest.mark.slow
+async def test_a_noisy_day_loses_and_repeats_nothing(service: str, tmp_path: Path) -> None:
+    """The clock is set each hour, the gateway is restarted three times, and people write meanwhile."""
+    day = await live_through(service, tmp_path, random.Random(f"a day of {service}"), 30)
+    assert day.violations() == []
+    assert day.faults > 0
+
+
+@pytest.mark.slow
 def test_a_service_that_is_not_configured_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from retinue.runtime.home import load_home;"
@@ -195,13 +204,13 @@ def test_a_service_that_is_not_configured_imports_nothing(tmp_path: Path) -> Non
 async def test_the_state_of_an_account_is_shown(service: str, tmp_path: Path) -> None:
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.channels import describe_accounts
-    from retinue.storage.database import DATABASE_NAME, Database
+    from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 
     async with scene(service, tmp_path) as (hall, world):
         await world.say("hello")
         await world.fake.until(lambda: len(world.fake.sent) >= 1)
         home = load_home(hall.home, environment=hall.environment)
-        database = Database(hall.home.path / DATABASE_NAME)
+        database = SqliteDatabase(hall.home.path / DATABASE_NAME)
         try:
             await wait_until(lambda: describe_accounts(home, database)[0].state == "connected")
             (facts,) = describe_accounts(home, database)

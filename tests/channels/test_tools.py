@@ -12,7 +12,7 @@ import pytest
 from retinue.config.load import load_config
 from retinue.core.envelope import Inbound
 from retinue.core.keys import SessionKey
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.replies import Reply, calls, says
 from tests.channels.receiver import PATIENCE
 from tests.channels.test_http import GUEST, ROOM, bring, scene
@@ -115,7 +115,7 @@ async def test_what_was_put_into_the_outbox_is_sent_until_confirmed_and_then_for
 
 
 def count_kept(hall: Hall) -> int:
-    database = Database(hall.home.path / DATABASE_NAME)
+    database = SqliteDatabase(hall.home.path / DATABASE_NAME)
     try:
         rows = database.read("SELECT count(*) FROM outbox WHERE state = 'waiting' OR body <> ''")
     finally:

@@ -13,7 +13,7 @@ from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.runtime.automation.backups import back_up_and_prune, is_backup_due
 from retinue.runtime.home import load_home
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
@@ -129,7 +129,7 @@ def make_agent(retinue: RunCommand, home: Path) -> None:
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
     retinue("sessions", "import", str(source), "--session", "agent:work:main")
     retinue("cron", "add", "--agent", "work", "--name", "report", "--every", "2h", "--message", "Report")
-    database = Database(home / "state.sqlite")
+    database = SqliteDatabase(home / "state.sqlite")
     try:
         labels = FileLabels(database, SystemClock(), AgentId("work"), (home / "workspace-work").resolve())
         labels.record(["notes.md"], Label.UNTRUSTED, Via.COMMAND)

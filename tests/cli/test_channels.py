@@ -14,7 +14,7 @@ import pytest
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Origin, PeerKind
 from retinue.dispatch.contacts import ContactStore
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.chat_services.telegram import TOKEN, FakeTelegram
 from tests.cli.conftest import RunCommand
 
@@ -63,7 +63,7 @@ def test_an_account_is_checked_before_it_is_added(retinue: RunCommand, home: Pat
 
 def test_people_are_approved_with_their_code(retinue: RunCommand, home: Path) -> None:
     retinue("init")
-    with closing(Database(home / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home / DATABASE_NAME)) as database:
         contacts = ContactStore(database, SystemClock())
         first = contacts.ask(Origin("telegram", "default", PeerKind.DIRECT, "99", sender_name="Eve"))
         second = contacts.ask(Origin("telegram", "default", PeerKind.DIRECT, "12", sender_name="Me"))
@@ -98,3 +98,14 @@ def test_wrong_input_says_what_to_do(retinue: RunCommand, home: Path, words: tup
     ran = retinue("channels", *words)
     assert ran.code != 0
     assert told in ran.err
+
+
+def test_services_with_requests_need_no_app_token(retinue: RunCommand, home: Path) -> None:
+    missing = retinue("channels", "add", "slack", "--token", "xoxb-1", "--no-test", "--json")
+    assert missing.code != 0
+    assert "appToken" in json.loads(missing.err or missing.out)["error"]["message"]
+    given = ("--token", "xoxb-1", "--set", "signingSecret=s3cret", "--no-test", "--json")
+    assert retinue("channels", "add", "slack", *given).data["added"] is True
+    unnamed = retinue("channels", "add", "--json")
+    assert unnamed.code != 0
+    assert "Name the service: telegram, slack, discord." in (unnamed.err or unnamed.out)

@@ -24,7 +24,7 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.messages import said
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.store import SessionStore
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.testing.clock import FrozenClock
 from tests.cli.conftest import RunCommand
 from tests.cli.test_sessions import count_opened, store_of, talk
@@ -226,7 +226,7 @@ def test_a_damaged_database_is_told_and_left_alone(sound: Path, retinue: RunComm
 
 def test_a_clock_that_was_ahead_is_reported(sound: Path, retinue: RunCommand) -> None:
     clock = FrozenClock(SystemClock().now())
-    with closing(Database(sound / "state.sqlite")) as database:
+    with closing(SqliteDatabase(sound / "state.sqlite")) as database:
         jumps = ClockJumpLog(database, clock)
         for by in (timedelta(days=400), -timedelta(days=400)):
             clock.set(by)

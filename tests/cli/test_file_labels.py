@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.core.labels import Label
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from tests.cli.conftest import RunCommand
@@ -25,7 +25,7 @@ def workspace(retinue: RunCommand, home: Path) -> Path:
 
 @pytest.fixture
 def labels(home: Path, workspace: Path) -> Iterator[FileLabels]:
-    database = Database(home / DATABASE_NAME)
+    database = SqliteDatabase(home / DATABASE_NAME)
     yield FileLabels(database, FrozenClock(), DEFAULT_AGENT, workspace.resolve())
     database.close()
 

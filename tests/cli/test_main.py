@@ -36,7 +36,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in COMMANDS)
+    assert all(shown.count(f"\n  {name} ") == 1 for name in COMMANDS)
 
 
 def test_every_command_loads_and_takes_the_common_options() -> None:

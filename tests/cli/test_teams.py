@@ -93,3 +93,19 @@ def test_secrets_are_stored_and_never_printed(team: RunCommand, monkeypatch: pyt
     assert team("teams", "secrets", "remove", "openai", "--json").data["removed"]
     assert team("teams", "secrets", "remove", "openai", "--json").code == 2
     assert "sk-very-secret-value" not in team("security", "log", "--json").out + stored.out
+
+
+@pytest.mark.slow
+def test_the_matrix_of_a_member_follows_from_the_roles(team: RunCommand) -> None:
+    team("members", "service", "nightly")
+    team("config", "set", "agents.list", '[{"id": "main", "default": true}, {"id": "finance"}]')
+    rows = team("security", "matrix", "--member", "nightly", "--json").data
+    decisions = {(row["agent"], row["capability"]): row["decision"] for row in rows}
+    assert decisions["main", "read"] == "allow"
+    assert decisions["main", "configure"] == "deny"
+    assert decisions["main", "approve"] == "allow"
+    assert decisions["finance", "administer"] == "deny"
+    team("roles", "set", "nightly", "viewer", "--agent", "finance")
+    rows = team("security", "matrix", "--member", "nightly", "--agent", "finance", "--json").data
+    assert {row["decision"] for row in rows} == {"deny"}
+    assert "no member" in team("security", "matrix", "--member", "nobody", "--json").data["error"]["message"]

@@ -11,14 +11,14 @@ from retinue.automation.webhooks import CreatedWebhookStore, hash_token
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from tests.cli.conftest import RunCommand
 
 
 @pytest.fixture(autouse=True)
 def created(home: Path) -> None:
     home.mkdir()
-    with closing(Database(home / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home / DATABASE_NAME)) as database:
         CreatedWebhookStore(database, SystemClock()).create(DEFAULT_AGENT, "build", "Build {{payload.id}}.", "now")
 
 
@@ -30,7 +30,7 @@ def test_a_webhook_is_listed_and_its_token_is_shown_once(home: Path, retinue: Ru
     listed = retinue("webhooks", "list", "--json")
     assert listed.data[0]["hasToken"]
     assert token not in listed.out
-    with closing(Database(home / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home / DATABASE_NAME)) as database:
         (stored,) = database.read("SELECT token_hash FROM webhooks")
     assert stored["token_hash"] == hash_token(token)
 

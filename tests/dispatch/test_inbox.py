@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, ToolResult, Usage
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import UNREADABLE, Acceptance, Inbox, InboxFull, UnknownRun
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.testing.clock import START, FrozenClock
+from tests.databases import DATABASES, open_database
 
 KEY = SessionKey.parse("agent:main:main")
 OTHER = SessionKey.parse("agent:main:ideas")
@@ -34,9 +36,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "state.sqlite"
 
 
-@pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    with closing(Database(path)) as database:
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
+    with open_database(request.param, path) as database:
         yield database
 
 
@@ -68,11 +70,13 @@ def counting_steps(database: Database) -> Iterator[list[int]]:
         return 0
 
     with database.change() as connection:
+        assert isinstance(connection, sqlite3.Connection)
         connection.set_progress_handler(count, 10)
     try:
         yield steps
     finally:
         with database.change() as connection:
+            assert isinstance(connection, sqlite3.Connection)
             connection.set_progress_handler(None, 0)
 
 
@@ -100,6 +104,7 @@ LOOK_UPS: dict[str, Callable[[Inbox], object]] = {
 
 
 @pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_answered_messages_do_not_slow_the_inbox_down(
     database: Database, inbox: Inbox, look_up: Callable[[Inbox], object]
 ) -> None:
@@ -317,6 +322,7 @@ def test_the_chat_of_a_message_is_found_again(inbox: Inbox, database: Database) 
     assert inbox.origin_of(KEY, run("a")) is None
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_secrets_are_taken_out_before_a_message_is_kept(database: Database, clock: FrozenClock, path: Path) -> None:
     quiet = Inbox(database, clock, hide=lambda text: text.replace("hunter2", "***"))
     result = ToolResult("c", "theirs", (Text("hunter2"), PICTURE))
@@ -341,7 +347,7 @@ def test_damaged_rows_keep_their_place_and_their_answer(inbox: Inbox, database: 
 def test_what_the_database_found_damaged_is_told(path: Path, clock: FrozenClock) -> None:
     path.parent.mkdir()
     path.write_bytes(b"this is no database" * 100)
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         inbox = Inbox(database, clock)
         accept(inbox, "a")
         assert any("state.sqlite" in note for note in inbox.notes)
@@ -425,11 +431,11 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.inbox import Inbox
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 
 path, name, count, claims = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "claims"
 key = SessionKey.parse("agent:main:main")
-inbox = Inbox(Database(path), SystemClock())
+inbox = Inbox(SqliteDatabase(path), SystemClock())
 for number in range(count):
     run = RunId(f"{name}-{number}")
     inbox.accept(Inbound(f"message {number}", key), run, limit=100_000)
@@ -453,7 +459,7 @@ def test_accepted_messages_survive_kill_9(path: Path) -> None:
             told += [process.stdout.readline().strip() for _ in range(20 + 13 * round_)]
             process.send_signal(signal.SIGKILL)
             told += process.stdout.read().split()
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         kept = waiting(Inbox(database, FrozenClock()))
     assert [name for name in kept if name in set(told)] == told
     assert len(kept) - len(told) <= 4
@@ -465,7 +471,7 @@ def test_messages_claimed_by_a_killed_process_are_abandoned_and_none_is_lost(pat
         told = [process.stdout.readline().strip() for _ in range(30)]
         process.send_signal(signal.SIGKILL)
         told += process.stdout.read().split()
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         inbox = Inbox(database, FrozenClock())
         abandoned = [claimed.message.run for claimed in inbox.abandoned(KEY)]
         assert abandoned[: len(told)] == told
@@ -480,7 +486,7 @@ def test_four_processes_accept_at_once_and_each_keeps_its_order(path: Path) -> N
     for process in processes:
         process.communicate(timeout=60)
         assert process.returncode == 0
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         kept = waiting(Inbox(database, FrozenClock()))
         assert database.notes == []
     assert len(kept) == 200

@@ -17,16 +17,16 @@ from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.outbox import MAX_ATTEMPTS, Outbox
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
+from tests.databases import DATABASES, open_database
 
 ROOM = Origin("http", "chat", PeerKind.GROUP, "room", sender="ada", roles=("staff",), message_id="m1")
 SESSION = SessionKey.parse("agent:main:http:group:room")
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "state.sqlite")
-    yield opened
-    opened.close()
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with open_database(request.param, tmp_path / "state.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.dispatch.subagents import MAX_LISTED, Child, ChildState, SubagentStore, is_stale, key_for_child, time_left
-from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
+from tests.databases import DATABASES, open_database
 
 MAIN = SessionKey.main(DEFAULT_AGENT)
 
@@ -23,11 +23,10 @@ def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture
-def book(tmp_path: Path, clock: FrozenClock) -> Iterator[SubagentStore]:
-    database = Database(tmp_path / "state.sqlite")
-    yield SubagentStore(database, clock)
-    database.close()
+@pytest.fixture(params=DATABASES)
+def book(request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock) -> Iterator[SubagentStore]:
+    with open_database(request.param, tmp_path / "state.sqlite") as database:
+        yield SubagentStore(database, clock)
 
 
 def child(name: str, parent: SessionKey = MAIN) -> Child:

@@ -26,7 +26,7 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.runtime.automation.heartbeats import HeartbeatRunner, open_heartbeats
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START, FrozenClock
 from retinue.testing.modelserver import ModelServer
@@ -144,7 +144,7 @@ async def set_clock_under_job(place: Path, kind: str, plan: Plan, chance: random
         schedule = Every(period, clock.now())
     elif kind == "at":
         schedule = At(clock.now() + chance.uniform(0.1, 6) * period)
-    with closing(Database(place / "state.sqlite")) as database:
+    with closing(SqliteDatabase(place / "state.sqlite")) as database:
         store = JobStore(database, clock, lambda: f"{next(numbers):08d}")
         job = store.add(Job("", "look", DEFAULT_AGENT, schedule, "Look.", delivery=Delivery(DeliveryMode.NONE)))
         case = JobCase(store, clock, job, period / STEPS)

@@ -14,7 +14,7 @@ from retinue.dispatch.inbox import Inbox
 from retinue.sessions.entries import CallStarted, MessageAdded, TranscriptEntry
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from tests.faults.server import TASK
 
@@ -103,7 +103,7 @@ def _acknowledged(outputs: Iterable[Path]) -> Iterator[tuple[RunId, str]]:
 
 
 def _inbox(home: HomePaths, accepted: dict[RunId, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    database = Database(home.path / "state.sqlite")
+    database = SqliteDatabase(home.path / "state.sqlite")
     try:
         inbox = Inbox(database, SystemClock())
         rows = database.read("SELECT payload, state FROM inbox ORDER BY id")

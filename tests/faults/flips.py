@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.storage.database import DATABASE_NAME, Database, DatabaseDamaged
+from retinue.storage.database import DATABASE_NAME, Database, DatabaseDamaged, SqliteDatabase
 
 MOMENT = "2026-11-17T12:00:00.000000+00:00"
 ROWS = 120
@@ -73,9 +73,9 @@ class Verdict(Struct, frozen=True):
 def fill_state(path: Path, *, killed: bool) -> None:
     """Create a state database with rows in all tables; if `killed`, the last rows are only in its log."""
     place = path.parent / "filling" / DATABASE_NAME
-    with closing(Database(place)) as database:
+    with closing(SqliteDatabase(place)) as database:
         _insert(database, range(ROWS))
-    with closing(Database(place)) as database:
+    with closing(SqliteDatabase(place)) as database:
         _insert(database, range(ROWS, ROWS + 5))
         _insert(database, range(ROWS + 5, ROWS + 10))
         if killed:
@@ -99,7 +99,7 @@ def _insert(database: Database, numbers: range) -> None:
 
 def read_state(path: Path) -> Rows:
     """Return the rows of all tables of an undamaged database."""
-    with closing(Database(path, newer="aside")) as database:
+    with closing(SqliteDatabase(path, newer="aside")) as database:
         return {
             table: frozenset(tuple(row) for row in database.read(f"SELECT * FROM {table}"))
             for table in sorted(_COLUMNS)
@@ -155,7 +155,7 @@ def judge(damaged: Path, original: Rows, place: Path) -> Verdict:
     readable = read_with_sqlite(copy_state(damaged, place / "sqlite"))
     opened = copy_state(damaged, place / "opened")
     while True:
-        with closing(Database(opened, newer="aside")) as database:
+        with closing(SqliteDatabase(opened, newer="aside")) as database:
             try:
                 kept = {table: frozenset(map(tuple, database.read(f"SELECT * FROM {table}"))) for table in _COLUMNS}
                 break

@@ -29,7 +29,7 @@ from retinue.runtime.turns.resumption import (
 from retinue.sessions.entries import CallStarted, Compacted, MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from tests.faults.client import with_effect_only
 from tests.faults.scene import Scene
@@ -43,7 +43,7 @@ FIRST, SECOND = RunId("run-first"), RunId("run-second")
 @contextmanager
 def left_behind(home: HomePaths) -> Iterator[tuple[Inbox, Transcript]]:
     """The inbox and the transcript as a process that died left them."""
-    database = Database(home.path / "state.sqlite")
+    database = SqliteDatabase(home.path / "state.sqlite")
     try:
         store = SessionStore(home.sessions(DEFAULT_AGENT), SystemClock())
         yield Inbox(database, SystemClock()), store.open(KEY)

@@ -24,7 +24,7 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.server import run_gateway
 from retinue.gateway.shutdown import ShutdownRequest
 from retinue.runtime.home import load_home
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import find_instance, read_local_token
 from retinue.testing.modelserver import ModelServer
@@ -79,7 +79,7 @@ class Hall:
 
     @contextmanager
     def book(self) -> Iterator[TokenStore]:
-        database = Database(self.home.path / DATABASE_NAME)
+        database = SqliteDatabase(self.home.path / DATABASE_NAME)
         try:
             yield TokenStore(database, SystemClock())
         finally:
@@ -166,9 +166,9 @@ WITHOUT_UVLOOP = ("-c", "import sys; sys.modules['uvloop'] = None; from retinue.
 
 @asynccontextmanager
 async def gateway_process(
-    hall: Hall, *, program: Sequence[str] = ("-m", "retinue"), **variables: str
+    hall: Hall, *arguments: str, program: Sequence[str] = ("-m", "retinue"), **variables: str
 ) -> AsyncIterator[GatewayProcess]:
-    argv = [sys.executable, *program, "gateway", "run", "--port", "0", "--home", str(hall.home.path)]
+    argv = [sys.executable, *program, "gateway", "run", "--port", "0", "--home", str(hall.home.path), *arguments]
     output = hall.home.path.parent / "gateway.out"
     with output.open("ab") as file:
         process = subprocess.Popen(argv, env={**hall.environment, **variables}, stdout=file, stderr=file)

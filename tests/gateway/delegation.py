@@ -15,10 +15,11 @@ import anyio
 
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
+from retinue.core.errors import RetinueError
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
 from retinue.dispatch.subagents import EVERY, Child, ChildState, SubagentStore
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, calls_together, says
@@ -99,17 +100,20 @@ async def _show_nothing(event: TurnEvent) -> None:
 
 
 async def _ask(hall: Hall, session: SessionKey, text: str = "Find something.") -> None:
-    async with hall.client() as client:
-        await client.say(Inbound(text, session), _show_nothing, None)
+    try:
+        async with hall.client() as client:
+            await client.say(Inbound(text, session), _show_nothing, None)
+    except* RetinueError:
+        pass  # the gateway was killed before the client had connected
 
 
 def _children(hall: Hall) -> tuple[Child, ...]:
-    with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
         return SubagentStore(database, SystemClock()).all(EVERY)
 
 
 def _busy(hall: Hall) -> bool:
-    with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
         (row,) = database.read("SELECT count(*) FROM inbox WHERE state IN ('waiting', 'claimed')")
         return bool(row[0])
 

@@ -27,7 +27,7 @@ from retinue.sessions.entries import Body, EntryId, MessageAdded, SettingChanged
 from retinue.sessions.session import SPAWNED_BY
 from retinue.sessions.usage import UsageRecord, append_usage
 from retinue.skills.learning.proposals import ProposalStore, SkillProposal, read_base
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approvals.store import Approval, ApprovalState, ApprovalStore
@@ -171,7 +171,7 @@ def write_decisions(home: Home, now: datetime) -> None:
         ("Delete a file", "rm old-plan.md", ApprovalState.EXPIRED, ""),
         ("Run a command on this machine", "pytest -q tests", ApprovalState.ALLOWED_ALWAYS, "terminal"),
     )
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         store = ApprovalStore(database)
         for number, (title, command, state, who) in enumerate(wishes):
             at = now - timedelta(hours=3 + 20 * number)
@@ -200,7 +200,7 @@ def write_decisions(home: Home, now: datetime) -> None:
 
 def write_outside(home: Home) -> None:
     """What came from outside: a file with a label, a person who asked for access, and a webhook without a token."""
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         labels = FileLabels(database, home.clock, FENNEL, home.paths.workspace.resolve())
         labels.record(["plan.md"], Label.UNTRUSTED, Via.TOOL)
         origin = Origin("telegram", "default", PeerKind.DIRECT, "52118", sender="52118", sender_name="Ada Lind")
@@ -274,7 +274,7 @@ def write_usage_of_weeks(home: Home, now: datetime) -> None:
 def write_background(home: Home, now: datetime) -> Job:
     """Jobs with runs, a day of heartbeats, and a sub-agent; returns the first job."""
     added = []
-    with closing(Database(home.paths.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME)) as database:
         parent = SessionKey.parse("agent:main:chat-branch")
         task = "Compare three night trains."
         SubagentStore(database, home.clock).add(

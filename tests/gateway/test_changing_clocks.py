@@ -17,7 +17,7 @@ from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobStore
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
@@ -102,7 +102,7 @@ async def machine(path: Path, begins: str) -> AsyncIterator[Machine]:
         hall.write_config(agents={"defaults": {"model": "test/test-model", "heartbeat": {"every": "0m"}}})
         file, clock, numbers = path / "time", FrozenClock(moment(begins)), count(1)
         write_time(file, clock.now())
-        with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+        with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
             book = JobStore(database, clock, lambda: f"{next(numbers):08d}")
             poke = book.add(plain("poke", Every(timedelta(days=3_000), clock.now() + timedelta(days=3_000))))
             variables = {

@@ -12,14 +12,14 @@ from retinue.gateway.auth.request_source import RequestSource
 from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.errors import RequestRefused
 from retinue.security.secrets import Secrets
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.testing.clock import FrozenClock
 from retinue.wire.frames import Credentials
 from retinue.wire.protocol import Scope
 
 
 def test_invented_tokens_have_one_name_and_each_valid_token_has_its_own(tmp_path: Path) -> None:
-    clock, database = FrozenClock(), Database(tmp_path / "state.sqlite")
+    clock, database = FrozenClock(), SqliteDatabase(tmp_path / "state.sqlite")
     tokens = TokenStore(database, clock)
     auth = Authenticator(GatewaySettings(), tokens, PairingStore(database, tokens, clock), Secrets({}), clock)
     first, second = (tokens.create(name, (Scope.READ,))[1] for name in ("first", "second"))

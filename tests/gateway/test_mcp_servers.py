@@ -73,3 +73,29 @@ async def test_a_server_runs_in_the_sandbox_of_commands(tmp_path: Path) -> None:
             await say(raw, "where?")
             assert '"outside": false' in tell(hall)
             assert str(hall.home.path / "workspace") in tell(hall)
+
+
+async def test_a_program_of_a_project_sees_the_modules_beside_its_own_in_the_sandbox(tmp_path: Path) -> None:
+    modules = tmp_path / "project" / "node_modules"
+    for folder in (".bin", "sample", "needed"):
+        (modules / folder).mkdir(parents=True)
+    (modules / "needed" / "module.txt").write_text("needed")
+    secret = tmp_path / "project" / ".env"
+    secret.write_text("KEY=1")
+    script = modules / "sample" / "server.py"
+    needed = "open(__import__('pathlib').Path(__file__).resolve().parents[1] / 'needed' / 'module.txt').close()"
+    imports, rest = SERVER.read_text().split("MODE = ", 1)
+    script.write_text(f"#!{sys.executable}\n{imports}\n{needed}\nMODE = {rest}")
+    script.chmod(0o755)
+    (modules / ".bin" / "sample-server").symlink_to("../sample/server.py")
+    async with open_hall(tmp_path) as hall:
+        server = {"command": str(modules / ".bin" / "sample-server"), "readPaths": [sys.prefix, sys.base_prefix]}
+        hall.config = {
+            "mcp": {"servers": {"sample": {**server, "env": {"OUTSIDE": str(secret)}}}},
+            "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "all", "workspaceAccess": "rw"}}},
+            "tools": {"sandbox": {"tools": {"allow": ["*"]}}},
+        }
+        async with hall.serving(), raw_socket(hall) as raw:
+            hall.model.push(calls("tool_call", name="mcp__sample__where", arguments={}), says("There."))
+            await say(raw, "where?")
+            assert '"outside": false' in tell(hall)

@@ -13,7 +13,6 @@ from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.runtime.agents.workspace import open_sessions
 from retinue.runtime.home import load_home
 from retinue.sessions.entries import MessageAdded
-from retinue.sessions.transcript import read_whole
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, raw_socket
@@ -224,4 +223,4 @@ async def test_the_newest_messages_of_a_long_session_are_the_same_as_of_the_whol
     ids = [entry["id"] for page in reversed(pages) for entry in page["entries"]]
     session = store.peek(key)
     assert session is not None
-    assert ids == [each.id for each in read_whole(store.path_of(session.id))[1].path]
+    assert ids == [each.id for each in store.read(session.id)[1].path]

@@ -19,7 +19,7 @@ from retinue.client.link import ClientError, request_token
 from retinue.core.errors import UsageError
 from retinue.gateway.auth.pairing import MAX_PER_ADDRESS, MAX_REQUESTS, REQUEST_MINUTES, PairingStore, TooManyRequests
 from retinue.gateway.auth.tokens import TokenStore
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.clock import FrozenClock
 from retinue.wire.frames import PairingRequested
 from retinue.wire.protocol import Scope
@@ -46,7 +46,7 @@ def owner(hall: Hall) -> Iterator[PairingStore]:
     """The owner at a terminal, which is another process."""
     from retinue.core.clock import SystemClock
 
-    database = Database(hall.home.path / DATABASE_NAME)
+    database = SqliteDatabase(hall.home.path / DATABASE_NAME)
     try:
         yield PairingStore(database, TokenStore(database, SystemClock()), SystemClock())
     finally:
@@ -267,7 +267,7 @@ async def test_the_command_line_lets_in_and_sends_away(hall: Hall, capsys: pytes
 @pytest.fixture
 def book(tmp_path: Path) -> Iterator[tuple[PairingStore, FrozenClock]]:
     clock = FrozenClock()
-    database = Database(tmp_path / DATABASE_NAME)
+    database = SqliteDatabase(tmp_path / DATABASE_NAME)
     yield PairingStore(database, TokenStore(database, clock), clock), clock
     database.close()
 

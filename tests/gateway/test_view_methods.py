@@ -16,7 +16,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Origin, PeerKind
 from retinue.core.keys import AgentId
 from retinue.dispatch.contacts import ContactStore
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
@@ -151,7 +151,7 @@ async def test_webhooks_and_hook_folders_are_listed_and_tokens_made(tmp_path: Pa
         "mappings": [{"match": {"path": "build"}, "name": "build", "messageTemplate": "Build {{id}}."}],
     }
     async with open_hall(tmp_path, hooks=hooks) as hall, hall.serving(), raw_socket(hall) as owner:
-        with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+        with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
             CreatedWebhookStore(database, SystemClock()).create(AgentId("main"), "door", "It rang.", "now")
         listed = await owner.result("webhooks.list")
         rows = {row["name"]: row for row in listed["webhooks"]}
@@ -171,7 +171,7 @@ async def test_webhooks_and_hook_folders_are_listed_and_tokens_made(tmp_path: Pa
 
 
 async def test_people_who_asked_for_access_are_decided_about(hall: Hall, owner: RawSocket) -> None:
-    with closing(Database(hall.home.path / DATABASE_NAME)) as database:
+    with closing(SqliteDatabase(hall.home.path / DATABASE_NAME)) as database:
         origin = Origin("telegram", "default", PeerKind.DIRECT, "4711", sender="4711", sender_name="Ada")
         contact = ContactStore(database, SystemClock()).ask(origin)
     assert contact is not None

@@ -16,7 +16,7 @@ from retinue.automation.heartbeat import WakeLog
 from retinue.automation.webhooks import WebhookStore
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, breaks, says
@@ -239,7 +239,7 @@ async def test_text_from_outside_taints_the_turn_and_the_wake_is_written_down(tm
     async with ModelServer(says("noted")) as model, scene(tmp_path, model, mappings=mapping()) as hall:
         await post(hall, "/hooks/mail", {"subject": "lunch"})
         await news(hall)
-        database = Database(hall.home.path / DATABASE_NAME)
+        database = SqliteDatabase(hall.home.path / DATABASE_NAME)
         try:
             (beat,) = WakeLog(database, SystemClock()).log(DEFAULT_AGENT, 10)
             assert WebhookStore(database, SystemClock()).unfinished() == ()

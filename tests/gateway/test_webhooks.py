@@ -11,7 +11,7 @@ import pytest
 from retinue.automation.webhooks import CreatedWebhookStore
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -148,7 +148,7 @@ async def test_a_webhook_that_an_agent_created_takes_only_its_own_token(tmp_path
     async with ModelServer(says("Noted.")) as model:
         hall = hall_for(tmp_path, model, token=None)
         async with hall.serving():
-            database = Database(hall.home.path / DATABASE_NAME)
+            database = SqliteDatabase(hall.home.path / DATABASE_NAME)
             store = CreatedWebhookStore(database, SystemClock())
             store.create(DEFAULT_AGENT, "build", "Build {{payload.id}} ended.", "now")
             async with hall.http(TOKEN) as http:

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -222,25 +223,19 @@ async def test_a_client_that_does_not_read_is_cut_off_and_not_buffered_for(
 
 @pytest.mark.slow
 async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) -> None:
-    needed = {
-        "agent.wait": None,
-        "cron.runs": None,
-        "subagents.get": None,
+    given = {
         "memory.search": {"query": "anything"},
         "sessions.search": {"query": "anything"},
-        "sessions.export": None,
-        "workspace.read": None,
-        "skills.proposals.show": None,
         "skills.review.show": {"name": "notes"},
-        "memory.get": None,
         "config.schema": {"key": "gateway.port"},
     }
     async with raw_socket(hall) as raw:
         for name, method in METHODS.items():
-            params = needed.get(name, {})
-            if method.changes or params is None:
+            # What the others name, such as a job or a conversation, does not exist on a new home.
+            names_something = name == "sessions.export" or any(each.required for each in structs.fields(method.params))
+            if method.changes or (names_something and name not in given):
                 continue
-            response = await raw.call(name, **params)
+            response = await raw.call(name, **given.get(name, {}))
             assert response["ok"], (name, response)
             codec.convert(response["payload"], method.result)
 

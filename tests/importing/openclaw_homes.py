@@ -43,6 +43,10 @@ SECRETS = (
     "sk-profile-secret",
     "env-file-secret",
     "oauth-refresh-secret",
+    "stored-MAPS_KEY-secret",
+    "stored-OLD_KEY-secret",
+    "stored-SHOP_KEY-secret",
+    "stored-ADA_KEY-secret",
 )
 STAMP = "2026-11-15T19:29:00.000Z"
 JOBS: tuple[dict[str, Any], ...] = (
@@ -208,6 +212,9 @@ CREATE TABLE channel_pairing_allow_entries (channel_key TEXT NOT NULL, account_i
     sort_order INTEGER NOT NULL) STRICT;
 CREATE TABLE exec_approvals_config (config_key TEXT NOT NULL PRIMARY KEY, raw_json TEXT NOT NULL) STRICT;
 CREATE TABLE mcp_oauth_stores (store_key TEXT NOT NULL PRIMARY KEY, store_json TEXT NOT NULL) STRICT;
+CREATE TABLE secret_store_entries (scope_kind TEXT NOT NULL, scope_id TEXT NOT NULL, name TEXT NOT NULL,
+    value TEXT NOT NULL, kind TEXT NOT NULL, deleted_at_ms INTEGER, allowed_hosts TEXT,
+    PRIMARY KEY (scope_kind, scope_id, name)) STRICT;
 PRAGMA user_version = 18;
 """
 
@@ -273,6 +280,14 @@ def make_database_home(home: Path) -> Path:
         base.execute("INSERT INTO channel_pairing_allow_entries VALUES ('telegram', 'default', 'tg:2', 0)")
         base.execute("INSERT INTO exec_approvals_config VALUES ('default', ?)", (json.dumps(APPROVALS),))
         base.execute("INSERT INTO mcp_oauth_stores VALUES ('calendar', '{}')")
+        for scope, of, name, deleted, hosts in (
+            ("team", "", "MAPS_KEY", None, None),
+            ("team", "", "OLD_KEY", 1, None),
+            ("team", "", "SHOP_KEY", None, '["shop.example.org"]'),
+            ("identity", "ada", "ADA_KEY", None, None),
+        ):
+            stored = (scope, of, name, f"stored-{name}-secret", "secret", deleted, hosts)
+            base.execute("INSERT INTO secret_store_entries VALUES (?, ?, ?, ?, ?, ?, ?)", stored)
         base.commit()
     return home
 

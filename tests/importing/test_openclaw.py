@@ -99,6 +99,16 @@ def test_everything_is_found_again(retinue: RunCommand, home: Path, kind: str, s
     assert not (home / "imports/openclaw/unfinished.json").exists()
 
 
+def test_the_plan_says_what_only_a_migration_left_over(retinue: RunCommand, kind: str, source: Path) -> None:
+    plan = retinue("import", "openclaw", "--dry-run", "--json").data["plan"]
+    remarks = {line["kind"]: line["remark"] for line in plan if line["remark"]}
+    assert remarks.pop("skills") == "1 of them come with the workspaces"
+    if kind == "half migrated":
+        assert remarks.pop("jobs") == "they are only in jobs.json.migrated, which a migration of OpenClaw left over"
+        assert remarks.pop("sessions") == "2 of them are only in what a migration of OpenClaw left over"
+    assert remarks == {}
+
+
 def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunCommand, home: Path, source: Path) -> None:
     plan = {line["kind"]: line for line in retinue("import", "openclaw", "--json").data["plan"]}
     left_out = {each["name"]: each["why"] for line in plan.values() for each in line["leftOut"]}
@@ -120,7 +130,7 @@ def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunComma
     assert "lunar" in left_out["odd"]
     assert "pair" in left_out["devices/*.json"]
     assert "leads out" in left_out["main/outside"]
-    assert not [name for name in left_out if "secret" in name]
+    assert not [name for name in left_out if any(secret in name for secret in SECRETS)]
     assert retinue("config", "validate").code == 0
 
 
@@ -133,11 +143,15 @@ def test_no_secret_is_copied_without_consent(retinue: RunCommand, home: Path, so
     assert {"main/anthropic:default", "main/openai:plan", ".env: SEARCH_KEY", "channels.telegram.botToken"} <= names
 
 
-def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home: Path, source: Path) -> None:
+def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home: Path, kind: str, source: Path) -> None:
     done = retinue("import", "openclaw", "--with-credentials", "--json")
     text = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
     copied = {secret for secret in SECRETS if secret.encode() in text}
-    assert copied == set(SECRETS) - {"oauth-refresh-secret", "gateway-token-of-openclaw"}
+    never = {"oauth-refresh-secret", "gateway-token-of-openclaw", *(name for name in SECRETS if "stored" in name)}
+    assert copied == set(SECRETS) - never | ({"stored-MAPS_KEY-secret"} if kind == "databases" else set())
+    limited = {each["name"] for line in done.data["plan"] for each in line["leftOut"] if "limited to" in each["why"]}
+    stored = {"secret store: SHOP_KEY", "secret store: ADA_KEY"}
+    assert limited == (stored if kind == "databases" else set())
     assert not [secret for secret in SECRETS if secret in done.out]
     profiles = json.loads((home / "agents/main/agent/auth-profiles.json").read_text())["profiles"]
     assert list(profiles) == ["anthropic:default"]

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from retinue.cli.memory import memory
 from retinue.cli.workspace import init
 from retinue.core.clock import SystemClock
-from retinue.core.errors import OutsideRoot
+from retinue.core.errors import OutsideRoot, UsageError
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.memory.embed_texts import MIN_BATCH_TEXTS
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.provenance import AgentWrites
 from tests.memory.batchserver import BatchServer
 
@@ -79,6 +79,20 @@ def test_standing_instructions_and_preferences_are_listed_with_their_lines(home:
     note(home, "memory/chat.md", "# Chat\n\nUser: Always answer in metric units.\n")
     assert "memory/chat.md#L3" in run("standing", "list").stdout
     assert len(data("standing", "list")) == 1
+
+
+@pytest.mark.slow
+def test_standing_facts_are_added_and_removed(home: Path) -> None:
+    assert data("standing", "add", "Answer in  German.") == {"added": True}
+    assert data("standing", "add", "answer in german.") == {"added": False}
+    (fact,) = data("standing", "list")
+    assert (fact["text"], fact["path"]) == ("Answer in German.", "memory/standing.md")
+    with pytest.raises(UsageError, match="no item on line 1"):
+        run("standing", "remove", "1")
+    with pytest.raises(UsageError, match="empty"):
+        run("standing", "add", " ")
+    assert data("standing", "remove", str(fact["line"]))["removed"] == fact["line"]
+    assert data("standing", "list") == []
 
 
 def test_status_and_index_tell_what_there_is(home: Path) -> None:
@@ -187,7 +201,7 @@ def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, pl
     (vault / "page.md").write_text("The harbour is closed, says a page.\n")
     note(home, "memory/page.md", "The harbour is closed, says a page.\n")
     path = "memory/page.md" if place == "workspace" else str(vault / "page.md")
-    with closing(Database(home / "state.sqlite")) as database:
+    with closing(SqliteDatabase(home / "state.sqlite")) as database:
         writes = AgentWrites(database, SystemClock(), DEFAULT_AGENT, home / "workspace")
         writes.record(path, ["The harbour is closed, says a page."])
     origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}

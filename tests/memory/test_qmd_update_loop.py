@@ -23,7 +23,7 @@ from retinue.runtime.home import load_home
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.session_memory import open_memory
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.structs.decode import decode
 from tests.memory.conftest import OpenIndex, WriteNote
@@ -156,7 +156,7 @@ def make_room(
 
 @asynccontextmanager
 async def memories_of(room: AgentWorkspace) -> AsyncIterator[MemoryPool]:
-    with room, closing(Database(room.home.paths.path / "state.sqlite")) as database:
+    with room, closing(SqliteDatabase(room.home.paths.path / "state.sqlite")) as database:
         memories = MemoryPool(database)
         try:
             yield memories

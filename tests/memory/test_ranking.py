@@ -20,15 +20,14 @@ from retinue.memory.search.hybrid import (
 from retinue.memory.search.lexical import TermMatch, weigh_lines, weigh_terms
 from retinue.memory.search.query import parse_query
 from retinue.memory.search.ranking import (
+    LineRating,
     ScoredChunk,
-    ScoredLine,
     ScoreParts,
     build_hits,
-    cut_snippet,
     sort_by_score,
-    split_long_line,
 )
 from retinue.memory.search.rules import SearchLimits, SearchWeights
+from retinue.memory.search.snippets import ScoredLine, cut_snippet, split_long_line
 from retinue.memory.search.words import Stemmer
 from retinue.memory.store.protocol import IndexTotals, Source, StoredChunk
 
@@ -60,7 +59,7 @@ def weigh(lines: object) -> list[float]:
 
 
 def shown(candidates: list[ScoredChunk], limits: SearchLimits | None = None) -> list[str]:
-    return [hit.path for hit in build_hits(sort_by_score(candidates), limits or SearchLimits(), weigh, 1.0)]
+    return [hit.path for hit in build_hits(sort_by_score(candidates), limits or SearchLimits(), LineRating(weigh, 1.0))]
 
 
 def test_the_best_text_score_is_one_and_the_others_are_shares_of_it() -> None:
@@ -124,7 +123,7 @@ def test_overlapping_chunks_show_each_line_once_and_join_into_one_hit() -> None:
     lines = [f"line {n} !" for n in range(1, 31)]
     one = candidate(1, 0.9, "\n".join(lines[:18]), path="memory/a.md")
     other = candidate(2, 0.8, "\n".join(lines[14:]), path="memory/a.md", start=15)
-    (hit,) = build_hits([one, other], SearchLimits(), weigh, 1.0)
+    (hit,) = build_hits([one, other], SearchLimits(), LineRating(weigh, 1.0))
     assert (hit.start_line, hit.end_line) == (1, 30)
     assert hit.snippet.split("\n") == lines
 
@@ -132,13 +131,13 @@ def test_overlapping_chunks_show_each_line_once_and_join_into_one_hit() -> None:
 def test_a_joined_hit_is_as_untrusted_as_its_worst_part() -> None:
     one = candidate(1, 0.9, "a !", path="memory/a.md")
     other = candidate(2, 0.8, "b !", path="memory/a.md", start=2, origin=Label.UNTRUSTED)
-    (hit,) = build_hits([one, other], SearchLimits(), weigh, 1.0)
+    (hit,) = build_hits([one, other], SearchLimits(), LineRating(weigh, 1.0))
     assert hit.origin.is_foreign
 
 
 def test_all_hits_together_stay_within_the_budget() -> None:
     found = [candidate(n, 0.9, f"{'word ' * 200}!") for n in range(20)]
-    hits = build_hits(found, SearchLimits(max_results=20, total_chars=2_000), weigh, 1.0)
+    hits = build_hits(found, SearchLimits(max_results=20, total_chars=2_000), LineRating(weigh, 1.0))
     assert sum(len(hit.snippet) for hit in hits) <= 2_000
     assert all(len(hit.snippet) <= 700 for hit in hits)
 

@@ -115,3 +115,9 @@ def test_what_is_no_plugin_changes_nothing(retinue: RunCommand, tmp_path: Path, 
     (desk / "my_desk" / "passwords").symlink_to("/etc/passwd")
     assert "a link to a place outside" in retinue("plugins", "install", str(desk), "--yes").err
     assert [*(home / "plugins").glob("*")] == []
+
+
+def test_the_plugin_with_the_own_tools_cannot_be_disabled(retinue: RunCommand) -> None:
+    refused = retinue("plugins", "disable", "retinue")
+    assert refused.code == 2
+    assert "always on" in refused.err

@@ -42,6 +42,15 @@ def test_files_tell_how_much_of_them_was_injected() -> None:
     ]
 
 
+def test_bundled_skills_are_measured_one_by_one() -> None:
+    group = (
+        '<bundled location="~/b/NAME/SKILL.md" version="sha256:1">\ntodo: Keep tasks.\na &amp; b: Two.\n</bundled>\n'
+    )
+    listed = STABLE.skills.replace("</available_skills>", f"{group}</available_skills>")
+    found = to_plain(report(replace(STABLE, skills=listed)))
+    assert [(skill["name"], skill["chars"]) for skill in found["skills"][2:]] == [("todo", 17), ("a & b", 15)]
+
+
 def test_skills_and_tools_are_measured_one_by_one() -> None:
     found = to_plain(report(replace(STABLE, skills=STABLE.skills.replace("weather<", "a &amp; b<"))))
     assert [skill["name"] for skill in found["skills"]] == ["a & b", "meeting-notes"]

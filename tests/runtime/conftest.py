@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,14 @@ APIS = {
 }
 
 
+@cache
+def database_of(home: Path) -> str:
+    """Return a database for a home, if the tests are to run on PostgreSQL."""
+    from tests.postgres import create_database
+
+    return create_database()
+
+
 @dataclass
 class Stage:
     """A home, a scripted model and everything that was told."""
@@ -47,8 +57,12 @@ class Stage:
     events: list[TurnEvent] = field(default_factory=list)
     clock: FrozenClock = field(default_factory=FrozenClock)
     hooks: list[HookSpec] = field(default_factory=list)
+    storage_url: str | None = None
+    """The database of a team, instead of files of the home."""
 
     def __post_init__(self) -> None:
+        if os.environ.get("RETINUE_TEST_STORAGE") == "postgres":
+            self.storage_url = database_of(self.home.path)
         begin_workspace(self.workspace)
 
     @property
@@ -73,6 +87,8 @@ class Stage:
             # what a machine can sandbox differs: tests of the sandbox set the mode
             "agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "off"}}},
         }
+        if self.storage_url is not None:
+            config["storage"] = {"url": self.storage_url}
         merged = _merge(config, self.config)
         self.home.path.mkdir(parents=True, exist_ok=True)
         self.home.config_file.write_text(json.dumps(merged))
@@ -108,7 +124,14 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def staged(path: Path, *replies: Reply, **options: Any) -> AsyncIterator[Stage]:
     async with ModelServer(*replies) as server:
-        yield Stage(HomePaths(path / "home"), server, **options)
+        made = Stage(HomePaths(path / "home"), server, **options)
+        try:
+            yield made
+        finally:
+            if made.storage_url is not None:
+                from retinue.storage.postgres.team_storage import close_team_storages
+
+                close_team_storages()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from retinue.cli.main import run
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.file_labels import FileLabels, Via
 from retinue.testing.clock import FrozenClock
 from retinue.testing.replies import calls, says
@@ -27,7 +27,7 @@ async def test_what_a_turn_wrote_is_undone_and_repeated(stage: Stage, capsys: py
     assert (stage.workspace / "plan.md").read_text() == "Plan A\n"
     assert "nothing to undo" in nothing.text
     (again,) = await stage.ask("/redo")
-    assert "Done again: 1" in again.text
+    assert "Done again: 1 file (plan.md)." in again.text
     assert (stage.workspace / "plan.md").read_text() == "Plan B\n"
 
     place = ["--home", str(stage.home.path), "--json"]
@@ -35,8 +35,9 @@ async def test_what_a_turn_wrote_is_undone_and_repeated(stage: Stage, capsys: py
     assert run(["workspace", "history", *place]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["files"] == [{"path": "plan.md", "change": "modified"}]
-    assert run(["workspace", "diff", "1", *place]) == 0
-    assert "-Plan A\n+Plan B\n" in json.loads(capsys.readouterr().out)["diffs"]["plan.md"]
+    for chosen in (["1"], []):
+        assert run(["workspace", "diff", *chosen, *place]) == 0
+        assert "-Plan A\n+Plan B\n" in json.loads(capsys.readouterr().out)["diffs"]["plan.md"]
     assert run(["workspace", "restore", "1", *place]) == 0
     assert (stage.workspace / "plan.md").read_text() == "Plan A\n"
     assert run(["workspace", "restore", "1", *place]) == 2
@@ -51,6 +52,7 @@ async def test_a_turn_that_writes_nothing_makes_no_checkpoint(stage: Stage) -> N
     stage.server.push(calls("read", path="AGENTS.md"), says("Read."))
     await stage.ask("read it")
     assert not (stage.home.path / "checkpoints").exists()
+    assert run(["workspace", "diff", "--home", str(stage.home.path)]) == 2
 
 
 async def test_restored_text_keeps_its_label(stage: Stage) -> None:
@@ -69,7 +71,7 @@ async def test_restored_text_keeps_its_label(stage: Stage) -> None:
 
 def with_labels(stage: Stage, use: object) -> object:
     assert callable(use)
-    database = Database(stage.home.path / "state.sqlite")
+    database = SqliteDatabase(stage.home.path / "state.sqlite")
     try:
         return use(FileLabels(database, FrozenClock(), DEFAULT_AGENT, Path(stage.workspace).resolve()))
     finally:

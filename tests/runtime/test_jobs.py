@@ -21,7 +21,7 @@ from retinue.dispatch.subagents import ChildState, SubagentStore
 from retinue.runtime.automation.jobs import archive_runs, open_job_runner, open_job_store
 from retinue.runtime.open import Runtime
 from retinue.runtime.session_services import HomeSessionServices
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.replies import Reply, calls, says
@@ -201,9 +201,9 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
         assert "What is new?" in stage.server.requests[1].body.decode()
         async with stage.open() as runtime, open_job_runner(runtime.dispatcher) as runner:
             assert {each.name for each in runner.store.all()} == {"news", "plants"}
-        with closing(Database(tmp_path / file)) as database:
+        with closing(SqliteDatabase(tmp_path / file)) as database:
             assert {each.name for each in JobStore(database, stage.clock, random_id).all()} == {"news", "plants"}
-        with closing(Database(stage.home.path / DATABASE_NAME)) as database:
+        with closing(SqliteDatabase(stage.home.path / DATABASE_NAME)) as database:
             assert JobStore(database, stage.clock, random_id).all() == ()
 
 

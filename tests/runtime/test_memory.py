@@ -159,3 +159,49 @@ async def test_the_owner_is_named_as_the_writer_of_what_they_wrote_by_hand(stage
         "memory/trips.md": "agent",
         "memory/muck.md": "owner",
     }
+
+
+async def test_an_instruction_is_written_down_and_governs_later_messages_of_other_sessions(stage: Stage) -> None:
+    stage.server.push(says("I will."), says("10 km."), says("Trains."))
+    async with stage.open() as runtime:
+        await runtime.say(Inbound("Always answer in metric units. What is the weather?", MAIN))
+        note = stage.workspace / "memory" / "standing.md"
+        assert "- Always answer in metric units.\n" in note.read_text()
+        assert "Standing Instructions" not in last_message(stage), "the message says it itself"
+        await runtime.say(Inbound("/new", MAIN))
+        await runtime.say(Inbound("How far is it to the harbour?", MAIN))
+        assert "- Always answer in metric units. (memory/standing.md#L5)" in last_message(stage)
+        assert last_message(stage).count("metric units") == 1, "it is not shown as a search result as well"
+        note.write_text("- Antworte auf Deutsch.\n")
+        await runtime.say(Inbound("/new", MAIN))
+        await runtime.say(Inbound("How far is it to the harbour?", MAIN))
+    assert "- Antworte auf Deutsch. (memory/standing.md#L1)" in last_message(stage)
+    assert "metric units" not in last_message(stage)
+
+
+@pytest.mark.parametrize("recall", [{"standing": False}, {"enabled": False}])
+async def test_standing_facts_can_be_switched_off(tmp_path: Path, recall: dict[str, bool]) -> None:
+    config = {"agents": {"defaults": {"memorySearch": {"recall": recall}}}}
+    async with staged(tmp_path, says("I will."), config=config) as stage:
+        await stage.ask("Always answer in metric units.")
+        assert not (stage.workspace / "memory" / "standing.md").exists()
+
+
+async def test_nothing_is_written_down_in_groups_or_for_others(stage: Stage) -> None:
+    stage.server.push(says("no"), says("no"))
+    await stage.ask("Always answer in metric units.", session="telegram:group:42")
+    async with stage.open() as runtime:
+        await runtime.say(Inbound("Always answer in metric units.", MAIN, foreign=True))
+    assert not (stage.workspace / "memory" / "standing.md").exists()
+
+
+async def test_nothing_is_recalled_for_a_message_that_no_note_is_about(stage: Stage) -> None:
+    stage.server.push(says("You are welcome."), says("WTU-4471-K."), says("Bought."))
+    write_note(stage)
+    (stage.workspace / "memory" / "2024-03-14.md").write_text("Handed in the tax return at the counter.\n")
+    await stage.ask("Good morning, tell me a joke.")
+    assert "Memory Search Results" not in last_message(stage)
+    await stage.ask("Is WTU-4471-K mine?")
+    assert "memory/bicycle.md#L" in last_message(stage), "an exact match is always shown"
+    await stage.ask("What happened on 14 March 2024?")
+    assert "memory/2024-03-14.md#L" in last_message(stage), "so is the note of a day that is named"

@@ -17,7 +17,7 @@ from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.labels import Label
 from retinue.runtime.open import Runtime
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.written_lines import lines_of
 from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock
@@ -48,7 +48,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def foreign_paths(stage: Stage) -> list[str]:
-    database = Database(stage.home.path / "state.sqlite")
+    database = SqliteDatabase(stage.home.path / "state.sqlite")
     try:
         return AgentWrites(database, FrozenClock(), DEFAULT_AGENT, stage.workspace).paths()
     finally:
@@ -56,7 +56,7 @@ def foreign_paths(stage: Stage) -> list[str]:
 
 
 def record_foreign(stage: Stage, path: str, text: str) -> None:
-    database = Database(stage.home.path / "state.sqlite")
+    database = SqliteDatabase(stage.home.path / "state.sqlite")
     try:
         AgentWrites(database, FrozenClock(), DEFAULT_AGENT, stage.workspace).record(path, lines_of(text))
     finally:
@@ -246,7 +246,7 @@ async def test_lines_of_instruction_files_are_quoted_until_the_owner_accepts_the
     await stage.ask("Hello.", session="one")
     quoted = json.dumps(stage.server.model_requests[-1].json["messages"])
     assert f"not instructions]\\n> {line}\\nBe brief." in quoted
-    database = Database(stage.home.path / "state.sqlite")
+    database = SqliteDatabase(stage.home.path / "state.sqlite")
     AgentWrites(database, FrozenClock(), DEFAULT_AGENT, stage.workspace).files.vouch(["AGENTS.md"])
     database.close()
     await stage.ask("Hello.", session="two")

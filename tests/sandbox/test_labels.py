@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.provenance import AgentWrites
 from tests.sandbox.workbench import MAIN, Bench
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def writes(bench: Bench) -> Iterator[AgentWrites]:
-    database = Database(bench.home / DATABASE_NAME)
+    database = SqliteDatabase(bench.home / DATABASE_NAME)
     traces = CommandTraces(database)
     yield AgentWrites(database, SystemClock(), MAIN.agent, bench.workspace.resolve(), traces)
     traces.close()

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retinue.core.envelope import Source
-from retinue.core.errors import SessionError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
@@ -67,21 +66,6 @@ def fill(store: SessionStore) -> None:
 
 def index_of(store: SessionStore) -> bytes:
     return (store.folder / "sessions.json").read_bytes()
-
-
-def test_a_key_leads_to_its_conversation(store: SessionStore) -> None:
-    store.open(MAIN).append(user("Hello"))
-    store.open(IDEAS).append(user("An idea"))
-    assert texts(store.open(MAIN)) == ["Hello"]
-    assert texts(store.open(IDEAS)) == ["An idea"]
-    header = store.open(IDEAS).header
-    assert header is not None
-    assert (header.key, header.cwd) == (IDEAS, "/home/ada")
-
-
-def test_asking_for_a_session_does_not_start_it(store: SessionStore) -> None:
-    assert store.find(MAIN) is None
-    assert store.list() == ()
 
 
 def test_another_process_finds_it_too(store: SessionStore, tmp_path: Path) -> None:
@@ -146,13 +130,6 @@ def test_the_index_holds_the_last_memory_flush_under_the_names_of_openclaw(store
     assert make_store(tmp_path, "o").find(MAIN) == found
 
 
-def test_the_last_used_session_comes_first(store: SessionStore) -> None:
-    store.open(MAIN).append(user("Hello"))
-    store.open(IDEAS).append(user("An idea"))
-    store.open(MAIN).append(user("again"))
-    assert [session.key for session in store.list()] == [MAIN, IDEAS]
-
-
 def test_a_warm_session_is_not_read_again(store: SessionStore) -> None:
     for number in range(20):
         store.open(MAIN).append(user(f"message {number}"))
@@ -176,18 +153,6 @@ def test_few_transcripts_stay_open_if_they_are_long(store: SessionStore, monkeyp
         before[-1].append(user("again"))
     assert store.open(keys[-1]) is before[-1]
     assert store.open(keys[0]) is not before[0]
-
-
-def test_what_a_compaction_summarised_does_not_stay_in_memory(store: SessionStore) -> None:
-    transcript = store.open(MAIN)
-    for number in range(400):
-        last = transcript.append(user(f"{number} " + "x" * 1_000))
-    assert len(transcript.tree) == 400
-    transcript.append(Compacted("Many numbers.", last.id, 100_000))
-    assert len(transcript.tree) < 300
-    transcript.append(user("next"))
-    assert texts(transcript)[0].startswith("399 ")
-    assert texts(transcript)[1:] == ["next"]
 
 
 def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStore) -> None:
@@ -216,18 +181,6 @@ def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStor
 def test_reset_of_a_new_key_just_starts_it(store: SessionStore) -> None:
     assert store.reset(MAIN).parent is None
     assert list(store.folder.glob("*.reset.*")) == []
-
-
-def test_delete_keeps_the_transcript(store: SessionStore) -> None:
-    store.open(MAIN).append(user("Hello"))
-    kept = store.delete(MAIN)
-    assert ".jsonl.deleted." in kept.name
-    assert kept in store.archives()
-    assert b"Hello" in Path(kept.location).read_bytes()
-    assert store.list() == ()
-    assert store.find(MAIN) is None
-    with pytest.raises(SessionError, match="There is no session"):
-        store.delete(MAIN)
 
 
 def lose(path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.skills.catalog import SkillCatalog, render_catalog
-from retinue.skills.skill import Skill
+from retinue.skills.skill import Skill, SkillTier
 from tests.skills.builders import make_skill
 
 HOME = Path("/home/ada")
@@ -18,6 +18,13 @@ HOME = Path("/home/ada")
 
 def render(skills: list[Skill], *, max_skills: int = 150, max_chars: int = 30_000) -> SkillCatalog:
     return render_catalog(skills, max_skills=max_skills, max_chars=max_chars, home=HOME)
+
+
+def make_bundled(name: str, description: str, **fields: str) -> Skill:
+    folder = HOME / "bundled" / name
+    return make_skill(
+        name, description=description, tier=SkillTier.BUNDLED, folder=folder, location=folder / "SKILL.md", **fields
+    )
 
 
 def block_of(text: str) -> str:
@@ -37,6 +44,35 @@ def test_the_format() -> None:
         "</available_skills>"
     )
     assert (catalog.omitted, catalog.compact, catalog.note) == ((), False, "")
+
+
+def test_bundled_skills_are_a_group_with_one_location(tmp_path: Path) -> None:
+    catalog = render(
+        [make_bundled("notes", "File & find notes."), make_skill("mine"), make_bundled("todo", "Keep tasks.")]
+    )
+    assert catalog.text == (
+        "<available_skills>\n"
+        "<skill>\n<name>mine</name>\n<description>Does mine.</description>\n"
+        "<location>~/skills/mine/SKILL.md</location>\n<version>sha256:0123456789abcdef</version>\n</skill>\n"
+        '<bundled location="~/bundled/NAME/SKILL.md" version="sha256:d3acb6cc">\n'
+        "notes: File &amp; find notes.\n"
+        "todo: Keep tasks.\n"
+        "</bundled>\n"
+        "</available_skills>"
+    )
+    assert [skill.name for skill in catalog.listed] == ["notes", "mine", "todo"]
+
+
+def test_a_changed_bundled_skill_changes_the_version_of_the_group() -> None:
+    texts = {render([make_bundled("notes", "Same.", version=version)]).text for version in ("sha256:1", "sha256:2")}
+    assert len(texts) == 2
+
+
+def test_a_bundled_skill_in_another_place_is_listed_with_its_own_location() -> None:
+    moved = make_skill("b", tier=SkillTier.BUNDLED, location=Path("/opt/b/SKILL.md"), folder=Path("/opt/b"))
+    text = render([make_bundled("a", "One."), moved]).text
+    assert "<location>/opt/b/SKILL.md</location>" in text
+    assert "a: One.\n</bundled>" in text
 
 
 def test_only_what_is_under_home_gets_a_tilde() -> None:
@@ -120,7 +156,8 @@ SKILLS = st.lists(
         st.text("ab<&\"'~é", min_size=1, max_size=64),
         description=st.text(max_size=200),
         disable_model_invocation=st.booleans(),
-    ),
+    )
+    | st.builds(make_bundled, st.from_regex("[a-z]{1,9}", fullmatch=True), st.text("ab<&: é", max_size=200)),
     max_size=30,
 )
 
@@ -134,5 +171,7 @@ def test_never_over_budget_and_always_a_prefix(skills: list[Skill], max_skills: 
     assert len(catalog.listed) <= max_skills
     assert bool(catalog.note) == (bool(catalog.omitted) or (catalog.compact and bool(visible)))
     if catalog.listed:
-        rows = re.findall(r"<name>(.*)</name>", block_of(catalog.text))
-        assert len(rows) == len(catalog.listed)
+        block = block_of(catalog.text)
+        rows = re.findall(r"<name>(.*)</name>", block)
+        group = block.partition("<bundled ")[2].split("\n")[1:-2]
+        assert len(rows) + len(group) == len(catalog.listed)

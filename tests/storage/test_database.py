@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import StorageError
-from retinue.storage.database import Database, DatabaseDamaged, NewerDatabase
+from retinue.storage.database import Database, DatabaseDamaged, NewerDatabase, SqliteDatabase
 from retinue.storage.database.database_file import explain_sqlite_error
 from retinue.storage.files import DiskFull, InputOutputError, QuotaExceeded, ReadOnly
 
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(path: Path, *, durable: bool = False) -> closing[Database]:
-    return closing(Database(path, SCHEMA, durable=durable))
+    return closing(SqliteDatabase(path, SCHEMA, durable=durable))
 
 
 def add(database: Database, *words: str) -> None:
@@ -112,7 +112,7 @@ def test_threads_share_one_connection(path: Path) -> None:
 
 def test_a_later_version_is_added_to_what_is_there(path: Path) -> None:
     make(path, "one")
-    with closing(Database(path, (FIRST, SECOND))) as database:
+    with closing(SqliteDatabase(path, (FIRST, SECOND))) as database:
         assert words(database) == ["one"]
         assert database.read("SELECT count(*) FROM more")[0][0] == 0
         assert database.read("PRAGMA user_version")[0][0] == 2
@@ -122,27 +122,27 @@ def test_a_later_version_is_added_to_what_is_there(path: Path) -> None:
 def test_a_version_that_fails_half_way_is_not_applied(path: Path) -> None:
     make(path, "one")
     with pytest.raises(sqlite3.OperationalError):
-        Database(path, (FIRST, ("CREATE TABLE more (id)", "CREATE TABLE words (id)")))
+        SqliteDatabase(path, (FIRST, ("CREATE TABLE more (id)", "CREATE TABLE words (id)")))
     with opened(path) as database:
         assert words(database) == ["one"]
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    with closing(Database(path, (FIRST, SECOND))) as database:
+    with closing(SqliteDatabase(path, (FIRST, SECOND))) as database:
         add(database, "one")
     with pytest.raises(NewerDatabase, match=r"newer Retinue \(version 2; this one knows 1\). Update Retinue"):
-        Database(path, SCHEMA)
-    with closing(Database(path, (FIRST, SECOND))) as database:
+        SqliteDatabase(path, SCHEMA)
+    with closing(SqliteDatabase(path, (FIRST, SECOND))) as database:
         assert words(database) == ["one"]
 
 
 def test_a_database_of_a_newer_version_is_put_aside_where_that_is_wanted(path: Path) -> None:
-    with closing(Database(path, (FIRST, SECOND))) as database:
+    with closing(SqliteDatabase(path, (FIRST, SECOND))) as database:
         add(database, "one")
-    with closing(Database(path, SCHEMA, newer="aside")) as database:
+    with closing(SqliteDatabase(path, SCHEMA, newer="aside")) as database:
         assert words(database) == []
         assert "state.sqlite.newer-1" in database.notes[0]
-    with closing(Database(path.with_name("state.sqlite.newer-1"), (FIRST, SECOND))) as database:
+    with closing(SqliteDatabase(path.with_name("state.sqlite.newer-1"), (FIRST, SECOND))) as database:
         assert words(database) == ["one"]
 
 
@@ -218,7 +218,7 @@ def test_bits_flipped_anywhere_never_stop_the_start(path: Path) -> None:
     whole = path.read_bytes()
     for at in [*range(100), *range(100, len(whole), 97)]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-        with closing(Database(path, SCHEMA, newer="aside")) as database:
+        with closing(SqliteDatabase(path, SCHEMA, newer="aside")) as database:
             add(database, "more")
             assert words(database)[-1] == "more"
 
@@ -252,7 +252,7 @@ def test_names_of_those_kept_aside_are_never_used_twice(path: Path) -> None:
     path.parent.mkdir()
     for number in (1, 2, 3):
         path.write_bytes(b"garbage %d" % number)
-        Database(path, SCHEMA).close()
+        SqliteDatabase(path, SCHEMA).close()
     kept = [path.with_name(f"state.sqlite.corrupt-{number}").read_bytes() for number in (1, 2, 3)]
     assert kept == [b"garbage 1", b"garbage 2", b"garbage 3"]
 
@@ -328,9 +328,9 @@ def test_a_start_that_was_killed_leaves_no_half_database(path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 
-database = Database(Path(sys.argv[1]), (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),))
+database = SqliteDatabase(Path(sys.argv[1]), (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),))
 number = 0
 while True:
     with database.change() as base:
@@ -362,14 +362,14 @@ FILLER = """
 import resource, sys
 from pathlib import Path
 from retinue.core.errors import StorageError
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.files import DiskFull
 
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
-    database = Database(path, (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),))
+    database = SqliteDatabase(path, (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),))
     for number in range(10_000):
         with database.change() as base:
             base.execute("INSERT INTO words (word) VALUES (?)", (str(number) + " " * 500,))
@@ -480,13 +480,13 @@ def test_a_read_only_file_system_is_named(path: Path, tmp_path: Path) -> None:
 DEGRADED = """
 import resource, sys
 from pathlib import Path
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.files import DiskFull
 
 before = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
 schema = (("CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL)",),)
-database = Database(Path(sys.argv[1]), schema, degrades=True)
+database = SqliteDatabase(Path(sys.argv[1]), schema, degrades=True)
 print([row["word"] for row in database.read("SELECT word FROM words")], database.problem is not None)
 try:
     with database.change() as base:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.process_locks import Presence, ancestors, has_ancestor_with_variable, process_of
+from retinue.storage.process_locks import FilePresence, ancestors, has_ancestor_with_variable, process_of
 
 
 def test_a_presence_is_seen_from_showing_to_its_end(tmp_path: Path) -> None:
-    one, other = Presence(tmp_path / "presence"), Presence(tmp_path / "presence")
+    one, other = FilePresence(tmp_path / "presence"), FilePresence(tmp_path / "presence")
     assert not other.is_present(one.name)
     assert not one.is_present(one.name)
     one.show()
@@ -35,7 +35,7 @@ def test_two_that_look_at_the_same_time_do_not_mislead_each_other(tmp_path: Path
     left.touch()
     with left.open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not Presence(folder).is_present("1-dead")
+        assert not FilePresence(folder).is_present("1-dead")
     assert not left.exists()
 
 
@@ -43,12 +43,12 @@ def test_two_that_look_at_the_same_time_do_not_mislead_each_other(tmp_path: Path
 def test_a_name_that_leads_elsewhere_is_nobody(tmp_path: Path, name: str) -> None:
     (tmp_path / "presence").mkdir()
     (tmp_path / "audit.jsonl").write_text("kept")
-    assert not Presence(tmp_path / "presence").is_present(name)
+    assert not FilePresence(tmp_path / "presence").is_present(name)
     assert (tmp_path / "audit.jsonl").read_text() == "kept"
 
 
 def test_a_name_tells_its_process(tmp_path: Path) -> None:
-    assert process_of(Presence(tmp_path).name) == os.getpid()
+    assert process_of(FilePresence(tmp_path).name) == os.getpid()
     assert process_of("nobody") is None
 
 

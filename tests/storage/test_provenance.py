@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.labels.file_labels import Via
 from retinue.storage.labels.written_lines import added_lines, begin_records, lines_of
 from retinue.storage.provenance import AgentWrites
@@ -22,7 +22,7 @@ NOTE = "memory/2026-03-14.md"
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "state.sqlite")
+    opened = SqliteDatabase(tmp_path / "state.sqlite")
     yield opened
     opened.close()
 
@@ -74,10 +74,10 @@ def test_a_note_that_moves_takes_its_origin_along(writes: AgentWrites) -> None:
 
 def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
-    first = Database(path)
+    first = SqliteDatabase(path)
     AgentWrites(first, FrozenClock(), AgentId("main"), WORKSPACE).record(NOTE, ["send money"])
     first.close()
-    again = Database(path)
+    again = SqliteDatabase(path)
     assert AgentWrites(again, FrozenClock(), AgentId("main"), WORKSPACE).origin(NOTE, ["send money"]).is_foreign
     again.close()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from retinue.storage.database import Database, query_read_only
-from retinue.storage.process_locks import Presence, find_dead
+from retinue.storage.database import SqliteDatabase, query_read_only
+from retinue.storage.process_locks import FilePresence, find_dead
 
 
 def test_rows_are_read_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "state of #1?.sqlite"
-    database = Database(path)
+    database = SqliteDatabase(path)
     with database.change() as base:
         base.execute("INSERT INTO pairing_codes (hash, scopes, expires_at) VALUES ('h', 's', 'e')")
         assert query_read_only(path, "SELECT count(*) FROM pairing_codes") == [(0,)]
@@ -38,7 +38,7 @@ def test_what_is_not_there_or_no_database_is_none(tmp_path: Path) -> None:
 
 
 def test_the_living_are_not_taken_for_dead(tmp_path: Path) -> None:
-    living = Presence(tmp_path / "presence")
+    living = FilePresence(tmp_path / "presence")
     living.show()
     dead = tmp_path / "presence" / "1-gone"
     dead.touch()

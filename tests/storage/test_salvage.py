@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.database import Database, DatabaseDamaged, mark_report_shown, read_reports
+from retinue.storage.database import Database, DatabaseDamaged, SqliteDatabase, mark_report_shown, read_reports
 from retinue.storage.database.copies import is_copy_due, make_copy
 
 PAGE = 4096
@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def add_tokens(path: Path, *numbers: int) -> None:
-    with closing(Database(path)) as database, database.change() as base:
+    with closing(SqliteDatabase(path)) as database, database.change() as base:
         base.executemany(
             "INSERT INTO gateway_tokens (id, name, kind, hash, scopes, created_at) VALUES (?, ?, 'token', ?, '', ?)",
             [(f"token-{n}", f"laptop {n}", "h" * 64, MOMENT) for n in numbers],
@@ -32,7 +32,7 @@ def add_tokens(path: Path, *numbers: int) -> None:
 
 
 def add_messages(path: Path, *numbers: int) -> None:
-    with closing(Database(path)) as database, database.change() as base:
+    with closing(SqliteDatabase(path)) as database, database.change() as base:
         base.executemany(
             "INSERT INTO inbox (run, session, agent, payload, accepted_at, state) VALUES (?, '', '', ?, ?, 'waiting')",
             [(f"run-{n}", f'{{"text": "message {n}"}}', MOMENT) for n in numbers],
@@ -66,7 +66,7 @@ def test_an_unreadable_page_costs_only_its_rows_and_the_report_counts_them(path:
     add_tokens(path, *range(TOKENS))
     add_messages(path, 1, 2, 3)
     destroy_page(path, b"laptop 100")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         kept = tokens(database)
         assert len(database.read("SELECT * FROM inbox")) == 3
         [note] = database.notes
@@ -81,7 +81,7 @@ def test_unreadable_rows_are_restored_from_the_copy(path: Path) -> None:
     add_tokens(path, *range(TOKENS))
     make_copy(path, NOW)
     destroy_page(path, b"laptop 100")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == list(range(TOKENS))
         [note] = database.notes
     assert "restored from the copy" in note
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_a_database_is_restored_from_the_copy_without_its_mes
     add_messages(path, 1, 2)
     make_copy(path, NOW)
     path.write_bytes(b"not a database " * 1000)
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == [1, 2]
         assert database.read("SELECT * FROM inbox") == []
         assert "Messages that are lost will not be answered." in database.notes[0]
@@ -103,10 +103,10 @@ def test_a_file_that_is_not_a_database_is_restored_from_the_copy_without_its_mes
 def test_rows_that_were_deleted_since_the_copy_stay_deleted(path: Path) -> None:
     add_tokens(path, *range(TOKENS))
     make_copy(path, NOW)
-    with closing(Database(path)) as database, database.change() as base:
+    with closing(SqliteDatabase(path)) as database, database.change() as base:
         base.execute("DELETE FROM gateway_tokens WHERE id IN ('token-3', 'token-101')")
     destroy_page(path, b"laptop 100")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == [n for n in range(TOKENS) if n not in (3, 101)]
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_copy_is_not_used(path: Path) -> None:
     copy = path.with_name("state.sqlite.copy-1")
     copy.write_bytes(copy.read_bytes()[:5000])
     path.write_bytes(b"garbage")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == [1]
 
 
@@ -135,7 +135,7 @@ def test_a_row_that_fails_its_own_check_is_reported_as_lost(path: Path, old: byt
     add_tokens(path, 1)
     replace_bytes(path, old, new)
     destroy_page(path, b"laptop 1")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert [row["run"] for row in database.read("SELECT run FROM inbox")] == ["run-1", "run-3"]
         assert "inbox: 2 kept, 1 lost" in database.notes[0]
 
@@ -143,7 +143,7 @@ def test_a_row_that_fails_its_own_check_is_reported_as_lost(path: Path, old: byt
 def test_text_that_cannot_be_decoded_in_use_costs_one_row(path: Path) -> None:
     add_messages(path, 1, 2, 3)
     replace_bytes(path, b"message 2", b"message \xf2")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         with pytest.raises(DatabaseDamaged, match="contains text that cannot be read"):
             database.read("SELECT payload FROM inbox")
         assert len(database.read("SELECT payload FROM inbox")) == 2
@@ -154,7 +154,7 @@ def test_a_damaged_version_number_costs_nothing(path: Path, version: int) -> Non
     add_tokens(path, 1, 2)
     with closing(sqlite3.connect(path)) as base:
         base.execute(f"PRAGMA user_version = {version}")
-    with closing(Database(path, newer="aside")) as database:
+    with closing(SqliteDatabase(path, newer="aside")) as database:
         assert tokens(database) == [1, 2]
         assert len(database.notes) == 1
 
@@ -163,20 +163,20 @@ def test_rows_in_the_log_of_a_killed_process_are_kept(path: Path, tmp_path: Path
     add_tokens(path, 1)
     killed = tmp_path / "killed" / "state.sqlite"
     killed.parent.mkdir()
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         with database.change() as base:
             base.execute("UPDATE gateway_tokens SET name = 'phone'")
         for file in path.parent.glob("state.sqlite*"):
             killed.with_name(file.name).write_bytes(file.read_bytes())
     killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
-    with closing(Database(killed)) as database:
+    with closing(SqliteDatabase(killed)) as database:
         assert [row["name"] for row in database.read("SELECT name FROM gateway_tokens")] == ["phone"]
 
 
 def test_a_replacement_that_was_interrupted_is_completed_by_the_next_start(path: Path) -> None:
     add_tokens(path, 1, 2)
     path.rename(path.with_name("state.sqlite.salvaged"))
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == [1, 2]
     assert not path.with_name("state.sqlite.salvaged").exists()
 
@@ -184,14 +184,14 @@ def test_a_replacement_that_was_interrupted_is_completed_by_the_next_start(path:
 def test_a_replacement_that_was_interrupted_before_the_move_is_repeated(path: Path) -> None:
     add_tokens(path, 1, 2)
     path.with_name("state.sqlite.salvaged").write_bytes(b"old")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         assert tokens(database) == [1, 2]
     assert not path.with_name("state.sqlite.salvaged").exists()
 
 
 def test_reports_stay_until_the_damaged_file_is_deleted(path: Path) -> None:
     path.write_bytes(b"garbage")
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         [note] = database.notes
     [(report, text)] = read_reports(path, unshown=True).items()
     assert text == note

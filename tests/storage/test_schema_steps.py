@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.database.state_schema import STATE_SCHEMA
 
 
@@ -50,7 +50,7 @@ def test_a_database_of_each_step_is_migrated_with_its_rows(step: int, tmp_path: 
             for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             if not name.startswith("sqlite_")
         ]
-    database = Database(path)
+    database = SqliteDatabase(path)
     try:
         assert database.read("PRAGMA user_version")[0][0] == len(STATE_SCHEMA)
         for table in tables:
@@ -58,7 +58,7 @@ def test_a_database_of_each_step_is_migrated_with_its_rows(step: int, tmp_path: 
         now = {row[0] for row in database.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
     finally:
         database.close()
-    fresh = Database(tmp_path / "fresh.sqlite")
+    fresh = SqliteDatabase(tmp_path / "fresh.sqlite")
     try:
         assert now == {row[0] for row in fresh.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
     finally:

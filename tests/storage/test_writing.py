@@ -27,6 +27,7 @@ from retinue.storage.files import (
     ReadOnly,
     Root,
     ShadowedName,
+    create_atomic,
     make_private_dir,
     write_atomic,
 )
@@ -127,6 +128,15 @@ def test_of_many_exclusive_writers_one_wins(root: Root) -> None:
         thread.join()
     assert sorted(outcomes) == [False] * 7 + [True]
     assert [entry.name for entry in root.entries()] == ["claim"]
+
+
+def test_a_state_file_is_created_once_with_its_whole_content(tmp_path: Path) -> None:
+    secret = tmp_path / "credentials" / "secret"
+    assert create_atomic(secret, b"first")
+    assert not create_atomic(secret, b"second")
+    assert secret.read_bytes() == b"first"
+    assert (mode_of(secret.parent), mode_of(secret)) == (0o700, 0o600)
+    assert [file.name for file in secret.parent.iterdir()] == ["secret"]
 
 
 def test_links_are_never_written_through(root: Root, outside: Path) -> None:

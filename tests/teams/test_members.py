@@ -128,6 +128,7 @@ def test_a_new_password_ends_the_sign_ins_with_the_old_one(red: TeamFixture) -> 
     assert red.members.read_password(bob.id) == "a hash"
 
 
+@pytest.mark.slow
 def test_passwords_are_verified_and_limited_in_length() -> None:
     stored = hash_password("correct horse battery", 12)
     assert stored.startswith("$argon2id$")

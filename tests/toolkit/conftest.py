@@ -19,7 +19,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.labels import Label
 from retinue.core.messages import Usage
 from retinue.sessions.entries import TranscriptEntry
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.files import Root
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.provenance import AgentWrites
@@ -192,7 +192,7 @@ def text_of(output: ToolOutput) -> str:
 
 @pytest.fixture
 def writes(tmp_path: Path, context: ToolContext) -> Iterator[AgentWrites]:
-    database = Database(tmp_path / "state.sqlite")
+    database = SqliteDatabase(tmp_path / "state.sqlite")
     traces = CommandTraces(database)
     yield AgentWrites(database, SystemClock(), context.agent, context.workspace.path.resolve(), traces)
     traces.close()

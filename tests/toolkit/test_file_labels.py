@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import Via
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
-from tests.toolkit.conftest import call, text_of
+from tests.toolkit.conftest import call, failure, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -137,6 +137,24 @@ async def test_names_of_labelled_files_are_labelled(tools: Toolset, plain: ToolC
     assert await run(tools, plain, "ls") == Label.UNTRUSTED
 
 
+async def test_names_of_folders_that_a_tainted_request_creates_are_labelled(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext
+) -> None:
+    await call(tools["write"], tainted, path="a/Forward all mail/x/y.txt", content="x\n")
+    assert (await call(tools["ls"], plain, path="a")).label.is_foreign
+    assert await run(tools, plain, "ls a") == Label.UNTRUSTED
+
+
+@pytest.mark.parametrize("name", ["read", "ls", "grep"])
+async def test_only_requests_that_are_tainted_anyway_get_labelled_names_suggested(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, page: Path, name: str
+) -> None:
+    (page.parent / "pagen.txt").write_text("mine\n")
+    more = {"pattern": "x"} if name == "grep" else {}
+    assert "Did you mean pagen.txt?" in await failure(tools[name], plain, path="pages.txt", **more)
+    assert "page.txt" in await failure(tools[name], tainted, path="pages.txt", **more)
+
+
 async def test_the_history_of_a_repository_with_foreign_commits_is_untrusted(
     tools: Toolset, plain: ToolContext, workspace: Path, tmp_path: Path
 ) -> None:
@@ -186,10 +204,10 @@ async def test_what_a_killed_process_left_is_labelled_by_the_next(
 import os, pathlib
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import FileLabels
-database, place = Database(pathlib.Path({str(tmp_path / "state.sqlite")!r})), pathlib.Path({str(workspace)!r})
+database, place = SqliteDatabase(pathlib.Path({str(tmp_path / "state.sqlite")!r})), pathlib.Path({str(workspace)!r})
 files = FileLabels(database, SystemClock(), "main", place)
 CommandTraces(database).begin(files, [place], Label.UNTRUSTED, network=False)
 (place / "left.txt").write_text("send money")
@@ -197,7 +215,7 @@ os.kill(os.getpid(), 9)
 """
     (workspace / "before.txt").write_text("mine")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    with_database = Database(tmp_path / "state.sqlite")
+    with_database = SqliteDatabase(tmp_path / "state.sqlite")
     traces = CommandTraces(with_database)
     writes = AgentWrites(with_database, SystemClock(), context.agent, workspace.resolve(), traces)
     assert writes.label_of("left.txt").label == Label.UNTRUSTED, "also before it was recovered"

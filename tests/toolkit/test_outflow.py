@@ -152,6 +152,14 @@ PRIVATE_NOTE = used(
         ("who has 4711-0815-99", "4711-0815-99"),
         ("knee doctor opening hours", ""),
         ("weather in May 2024", ""),
+        ("number 47 11 08 15 99", "4711-0815-99"),
+        ("number 9951801174", "4711-0815-99"),
+        ("INV\N{EN DASH}2024\N{EN DASH}0917", "2024-0917"),
+        ("ＩＮＶ-2024-0917", "INV-2024-0917"),
+        ("NDcxMS0wODE1LTk5", "4711-0815-99"),
+        ("34373131303831353939", "4711-0815-99"),
+        ("%34%37%31%31-0815-99", "4711-0815-99"),
+        ("kneecap 11 and 08", ""),
     ],
 )
 def test_a_query_that_repeats_private_text_is_recognised(query: str, repeated: str) -> None:

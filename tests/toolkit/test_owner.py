@@ -27,8 +27,8 @@ class Contact:
     notices: dict[str, str] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)
 
-    def notify(self, agent: AgentId, key: str, text: str) -> str:
-        self.notices[key] = text
+    def notify(self, agent: AgentId, key: str, text: str, *, loads_links: bool = True) -> str:
+        self.notices[key] = text if loads_links else f"{text} (without previews)"
         return "it waits in the session agent:main:main"
 
     def check_webhook(self, name: str) -> None:

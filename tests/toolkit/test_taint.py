@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.approval import Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
 from retinue.storage.labels.written_lines import MAX_RECORDED_LINES
 from retinue.storage.provenance import AgentWrites
 from retinue.toolkit.files import patch, read_write, search
@@ -31,7 +31,7 @@ FOREIGN = "The page says: the harbour is closed."
 
 @pytest.fixture
 def writes(tmp_path: Path, context: ToolContext) -> Iterator[AgentWrites]:
-    database = Database(tmp_path / "state.sqlite")
+    database = SqliteDatabase(tmp_path / "state.sqlite")
     yield AgentWrites(database, SystemClock(), context.agent, context.workspace.path.resolve())
     database.close()
 

@@ -23,7 +23,8 @@ from retinue.core.errors import UsageError
 from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approvals.broker import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
 from retinue.tools.approvals.store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
@@ -57,9 +58,9 @@ class Stand:
     events: list[TurnEvent] = field(default_factory=list)
 
     def open(self, clock: Clock | None = None) -> ApprovalBroker:
-        database = Database(self.path / "state.sqlite")
+        database = SqliteDatabase(self.path / "state.sqlite")
         self.stack.callback(database.close)
-        book = ApprovalBroker(database, self.audit, clock or self.clock, self.path / "presence")
+        book = ApprovalBroker(database, self.audit, clock or self.clock, FilePresence(self.path / "presence"))
         self.stack.callback(book.close)
         return book
 
@@ -349,7 +350,7 @@ async def test_an_answer_to_another_binding_is_refused(stand: Stand) -> None:
 )
 async def test_a_row_that_is_not_the_waiting_call_s_allows_nothing(stand: Stand, statement: str, because: str) -> None:
     async def tamper(approval: Approval) -> None:
-        database = Database(stand.path / "state.sqlite")
+        database = SqliteDatabase(stand.path / "state.sqlite")
         with database.change() as base:
             base.execute("UPDATE approvals SET state = 'allowed-once'")
             base.execute(statement)
@@ -412,7 +413,7 @@ async def test_text_that_no_database_takes_is_asked_all_the_same(stand: Stand) -
 async def test_a_damaged_row_hides_no_other(stand: Stand) -> None:
     await stand.open().ask(REQUEST, says(Verdict.DENY), HALF_AN_HOUR, stand.show)
     await stand.open().ask(REQUEST, says(Verdict.DENY), HALF_AN_HOUR, stand.show)
-    database = Database(stand.path / "state.sqlite")
+    database = SqliteDatabase(stand.path / "state.sqlite")
     with database.change() as base:
         base.execute("UPDATE approvals SET remember = '[[' WHERE rowid = 1")
     database.close()
@@ -428,12 +429,14 @@ from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.tools.approvals.broker import ApprovalBroker
 
 home = Path(sys.argv[1])
 clock = SystemClock()
-book = ApprovalBroker(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+database = SqliteDatabase(home / "state.sqlite")
+book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, FilePresence(home / "presence"))
 request = ApprovalRequest("", "exec", "Run", "ls", DEFAULT_AGENT, SessionKey.parse("agent:main:main"), binding="b")
 
 async def show(event):
@@ -457,12 +460,14 @@ from retinue.core.approval import Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import Database
+from retinue.storage.database import SqliteDatabase
+from retinue.storage.process_locks import FilePresence
 from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 home, code, name, verdict = Path(sys.argv[1]), *sys.argv[2:5]
 clock = SystemClock()
-book = ApprovalBroker(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+database = SqliteDatabase(home / "state.sqlite")
+book = ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, FilePresence(home / "presence"))
 print("ready", flush=True)
 sys.stdin.readline()
 try:

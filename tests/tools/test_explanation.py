@@ -16,15 +16,20 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("rm -rf 'a b' c", ["Runs: rm -rf 'a b' c", "Changes: a b, c"]),
+        ("rm -rf 'a b' c", ["Changes: a b, c"]),
+        ('rm -rf "a b" c', ["Runs: rm -rf 'a b' c", "Changes: a b, c"]),
         ("grep -n x a | sort b", ["Runs: grep -n x a", "Runs: sort b", "Reads: a, b"]),
-        ("cp a b", ["Runs: cp a b", "Reads: a", "Changes: b"]),
-        ("timeout 5 rm x", ["Runs: timeout 5 rm x", "Changes: x"]),
-        ("sed -i s/a/b/ f", ["Runs: sed -i s/a/b/ f", "Reads: f", "Changes: f"]),
-        ("git push origin", ["Runs: git push origin", "Network: git"]),
-        ("git log", ["Runs: git log"]),
-        ("sudo rm x", ["Runs: sudo rm x"]),
-        ("curl -o f https://x.org/a", ["Runs: curl -o f https://x.org/a", "Network: curl", "Address: https://x.org/a"]),
+        ("cp a b", ["Reads: a", "Changes: b"]),
+        ("timeout 5 rm x", ["Changes: x"]),
+        ("sed -i s/a/b/ f", ["Reads: f", "Changes: f"]),
+        ("git push origin", ["Network: git"]),
+        ("git log", []),
+        ("sudo rm x", []),
+        ("curl -o f https://x.org/a", ["Network: curl"]),
+        (
+            "curl https://x.org/a | wc",
+            ["Runs: curl https://x.org/a", "Runs: wc", "Network: curl", "Address: https://x.org/a"],
+        ),
         ("rm $x", ["Only a shell can read it: `$` expands variables or commands."]),
         (
             "curl $(echo http://x)",
@@ -39,7 +44,7 @@ def test_a_command_is_explained(text: str, expected: list[str]) -> None:
 
 def test_long_lists_are_cut_and_hidden_characters_shown() -> None:
     names = " ".join(f"f{number}" for number in range(20))
-    assert lines(f"rm {names}")[1].endswith(f" and {20 - MAX_FILES} more")
+    assert lines(f"rm {names}")[0].endswith(f" and {20 - MAX_FILES} more")
     text = "curl http://x/\u200b$y"
     assert "http://x/⟨U+200B⟩$y" in lines(text)[1]
 

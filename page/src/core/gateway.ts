@@ -3,6 +3,7 @@ import { computed, signal } from "@preact/signals";
 import type { Credentials, Event, Hello, Scope } from "../generated/wire";
 import { forgetCredentials, keepCredentials, keptCredentials, takeCode } from "./credentials";
 import { type Call, Link, LinkLost, Refusal } from "./link";
+import { forgetConversations } from "./preferences";
 
 /** `out` shows the sign-in form, `asking` the code to compare, `in` the page. */
 export type Stage = "starting" | "out" | "asking" | "in";
@@ -13,6 +14,8 @@ export const isOnline = signal(false);
 /** What the person must know about the connection or the last action; empty if all is well. */
 export const trouble = signal("");
 export const signInProblem = signal("");
+/** Whether members of a team sign in here; their form is loaded then. */
+export const teamSignIn = signal(false);
 export const pairingCode = signal("");
 export const scopes = computed<readonly Scope[]>(() => hello.value?.scopes ?? []);
 
@@ -77,13 +80,19 @@ export function signIn(attempts: Credentials[], stay: boolean): void {
 
 export function signOut(problem = "", keeps = false): void {
   if (!keeps) forgetCredentials();
+  if (!problem && isMember()) void attempting(async () => (await import("./team")).leaveTeam());
   link?.close();
   isOnline.value = false;
   hello.value = null;
   for (const leave of leavers) leave();
+  if (!keeps) forgetConversations();
   pairingCode.value = "";
   signInProblem.value = problem;
   stage.value = "out";
+}
+
+function isMember(): boolean {
+  return hello.value?.tokenId.startsWith("member:") ?? false;
 }
 
 function connect(credentials: Credentials): void {
@@ -114,6 +123,7 @@ function waits(code: string): void {
 }
 
 function refused(refusal: Refusal): void {
+  teamSignIn.value = refusal.details.signIn === "team" || isMember();
   const next = attempt.others.shift();
   if (next) {
     connect(next);
@@ -127,6 +137,7 @@ function refused(refusal: Refusal): void {
 
 async function greeted(found: Hello): Promise<void> {
   hello.value = found;
+  teamSignIn.value = isMember();
   if (attempt.isTyped) {
     keepCredentials(found.token ? { token: found.token } : attempt.credentials, attempt.stay);
     attempt = { credentials: keptCredentials(), others: [], stay: true, isTyped: false };

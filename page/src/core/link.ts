@@ -12,12 +12,14 @@ export class Refusal extends Error {
   readonly code: string;
   readonly retryable: boolean;
   readonly retryAfter: number;
+  readonly details: Record<string, unknown>;
 
   constructor(failure: Pick<Failure, "code" | "message"> & Partial<Failure>) {
     super(failure.message);
     this.code = failure.code;
     this.retryable = Boolean(failure.retryable);
     this.retryAfter = failure.retryAfterMs ?? 0;
+    this.details = failure.details ?? {};
   }
 }
 

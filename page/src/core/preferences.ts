@@ -18,25 +18,28 @@ function keep<T>(name: string, fallback: T, storage: Storage = localStorage): Si
   return kept;
 }
 
-const NONE: Record<string, string> = {};
-
 export type Theme = "system" | "light" | "dark";
 export const theme = keep<Theme>("theme", "system");
 export const railIsOpen = keep("rail", true);
 export const panelWidth = keep("panelWidth", 400);
-export const pinned = keep<string[]>("pinned", []);
+// `keep` stores nothing while a value is its fallback, so the fallbacks have names.
+const NO_THREADS: string[] = [];
+const NEVER_SEEN: Record<string, string> = {};
+const NO_DRAFTS: Record<string, string> = {};
+export const pinned = keep("pinned", NO_THREADS);
 /** When each thread was last looked at, and since when this browser remembers that. */
-export const seen = keep("seen", NONE);
+export const seen = keep("seen", NEVER_SEEN);
 export const seenSince = keep("seenSince", "");
 export const notifies = keep("notifies", false);
 /** Text that was typed but not sent, by session; it survives a reload of the tab. */
-export const drafts = keep("drafts", NONE, sessionStorage);
+export const drafts = keep("drafts", NO_DRAFTS, sessionStorage);
 
-/** Forget what tells about threads; what the person chose for the page itself stays. */
-export function forgetThreads(): void {
-  seen.value = NONE;
+/** Forget what this browser knows about conversations; what concerns only the look stays. */
+export function forgetConversations(): void {
+  pinned.value = NO_THREADS;
+  seen.value = NEVER_SEEN;
   seenSince.value = "";
-  drafts.value = NONE;
+  drafts.value = NO_DRAFTS;
 }
 
 effect(() => {

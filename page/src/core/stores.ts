@@ -3,7 +3,7 @@ import { computed, signal } from "@preact/signals";
 import type { AgentRow, Devices, Pending, SessionRow } from "../generated/wire";
 import { attempting, call, hello, listen, may, onGreeting, onSignOut } from "./gateway";
 import { notify } from "./notifications";
-import { forgetThreads, seen, seenSince } from "./preferences";
+import { seen, seenSince } from "./preferences";
 import { capitalize, shorten } from "./text";
 
 const SETTLE = 150;
@@ -83,7 +83,6 @@ listen(({ stream, event }) => {
 });
 onGreeting(loadAgents);
 onSignOut(() => {
-  forgetThreads();
   sessions.value = null;
   approvals.value = [];
   devices.value = { waiting: [], paired: [] };

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { suggested } from "../chat/composer";
 import { thread } from "../chat/thread";
-import { may, signOut } from "../core/gateway";
+import { knows, may, signOut } from "../core/gateway";
 import { showsHelp, showsPalette } from "../core/keyboard";
 import { allowNotifications } from "../core/notifications";
 import { theme } from "../core/preferences";
@@ -26,7 +26,7 @@ function entries(): Entry[] {
     go("chat", thread.key.value ?? "");
     act();
   };
-  const views = VIEWS.filter(({ group }) => group !== "hidden").map(({ id, title, icon }) => ({
+  const views = VIEWS.filter(({ group, needs }) => group !== "hidden" && (!needs || knows(needs))).map(({ id, title, icon }) => ({
     icon,
     text: title,
     kind: "View",

@@ -1,7 +1,7 @@
 // The rail: the agent, the threads, and the way to every view.
 import { useEffect, useRef } from "preact/hooks";
 import { thread } from "../chat/thread";
-import { may, signOut } from "../core/gateway";
+import { knows, may, signOut } from "../core/gateway";
 import { moveInList, showsHelp, showsPalette } from "../core/keyboard";
 import { allowNotifications } from "../core/notifications";
 import { notifies, railIsOpen, theme } from "../core/preferences";
@@ -236,7 +236,7 @@ function ViewList() {
   return (
     <div class="view-list">
       {GROUPS.map(([group, title]) => {
-        const shown = VIEWS.filter((view) => view.group === group);
+        const shown = VIEWS.filter((view) => view.group === group && (!view.needs || knows(view.needs)));
         if (!shown.length) return null;
         return (
           <details

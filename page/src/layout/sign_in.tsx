@@ -1,7 +1,8 @@
 // The sign-in: a code, a token or a password, or a request that the owner approves.
+import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { readSecret } from "../core/credentials";
-import { pairingCode, signIn, signInProblem, signOut, stage } from "../core/gateway";
+import { pairingCode, signIn, signInProblem, signOut, stage, teamSignIn } from "../core/gateway";
 import { Button } from "../parts/button";
 import { Mark } from "./mark";
 
@@ -10,10 +11,22 @@ export function SignInPage() {
     <main id="sign-in-page">
       <div class="sign-in-card">
         <Mark />
-        {stage.value === "asking" ? <Asking /> : <SignInForm />}
+        {stage.value === "asking" ? <Asking /> : teamSignIn.value ? <LazyTeamSignIn /> : <SignInForm />}
       </div>
     </main>
   );
+}
+
+/** The form of a team, which is loaded only where there is one. */
+function LazyTeamSignIn() {
+  const [Form, setForm] = useState<ComponentType | null>(null);
+  useEffect(() => {
+    import("../views/team_sign_in").then(
+      (module) => setForm(() => module.default),
+      () => (teamSignIn.value = false),
+    );
+  }, []);
+  return Form && <Form />;
 }
 
 function SignInForm() {

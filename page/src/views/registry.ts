@@ -32,6 +32,7 @@ export const VIEWS: readonly ViewEntry[] = [
   { id: "logs", title: "Logs", icon: "scroll-text", group: "system", load: () => import("./logs") },
   { id: "doctor", title: "Doctor", icon: "stethoscope", group: "system", load: () => import("./doctor") },
   { id: "devices", title: "Devices", icon: "monitor-smartphone", group: "system", load: () => import("./devices") },
+  { id: "team", title: "Team", icon: "users", group: "system", needs: "team.get", load: () => import("./team") },
   { id: "gallery", title: "Gallery", icon: "layers", group: "hidden", load: () => import("./gallery") },
 ];
 

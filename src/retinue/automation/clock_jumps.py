@@ -26,7 +26,7 @@ SELECT max(at) FROM (
     SELECT max(started_at) AS at FROM job_runs
     UNION ALL SELECT max(at) FROM heartbeats
     UNION ALL SELECT max(at) FROM heartbeat_starts
-)
+) AS newest
 """
 
 

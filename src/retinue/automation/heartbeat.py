@@ -43,8 +43,8 @@ _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 _INSERT = """
 INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-_BEGIN = "INSERT OR IGNORE INTO heartbeat_starts (agent, at) VALUES (?, ?)"
-_PUT = 'INSERT OR IGNORE INTO agenda (agent, at, text, "foreign", token) VALUES (?, ?, ?, ?, ?)'
+_BEGIN = "INSERT INTO heartbeat_starts (agent, at) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_PUT = 'INSERT INTO agenda (agent, at, text, "foreign", token) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING'
 _WAITING = 'SELECT id, text, "foreign" FROM agenda WHERE agent = ? AND read_at IS NULL ORDER BY id'
 _READ = "UPDATE agenda SET read_at = ?, text = '' WHERE id = ?"
 _FORGET = "DELETE FROM agenda WHERE read_at < ?"

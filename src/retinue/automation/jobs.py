@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,7 +15,7 @@ from retinue.core.clock import EPOCH, MIN_JUMP, Clock, IdFactory, format_moment,
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row, StateChange, Value
 
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 3_600))
 """The delay after the first, second, … consecutive failure of a job."""
@@ -37,17 +36,17 @@ ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, body = excluded.body, ena
 """
 _ALL = "SELECT body FROM jobs ORDER BY rowid"
 _ONE = "SELECT body FROM jobs WHERE id = ?"
-_DUE = "SELECT body FROM jobs WHERE enabled AND next_at <= ? ORDER BY next_at LIMIT ?"
-_SOONEST = "SELECT min(next_at) FROM jobs WHERE enabled AND next_at IS NOT NULL"
+_DUE = "SELECT body FROM jobs WHERE enabled = 1 AND next_at <= ? ORDER BY next_at LIMIT ?"
+_SOONEST = "SELECT min(next_at) FROM jobs WHERE enabled = 1 AND next_at IS NOT NULL"
 _BEGIN = (
     "INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary) VALUES (?, ?, ?, ?, ?, 'running', '')"
 )
 _ADOPT_RUN = """
-INSERT OR IGNORE INTO job_runs (run, job, slot, reason, started_at, outcome, summary, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
-_REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
+_REMARK = "UPDATE job_runs SET summary = CASE summary WHEN '' THEN '' ELSE summary || ? END || ? WHERE run = ?"
 _RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
 _RAN = "SELECT count(*) FROM job_runs WHERE job = ? AND slot = ? AND reason <> 'manual'"
 _LAST_SLOT = "SELECT max(slot) FROM job_runs WHERE job = ? AND slot <= ? AND reason <> 'manual'"
@@ -353,7 +352,7 @@ class JobStore:
     def add_remark(self, run: JobRun, text: str) -> None:
         """Append a remark to the summary of a run."""
         with self._database.change() as base:
-            base.execute(_REMARK, (text[:500], run.run))
+            base.execute(_REMARK, ("\n", text[:500], run.run))
 
     def runs(self, job: str, limit: int = 20) -> tuple[JobRun, ...]:
         """Return the latest runs of a job, newest first."""
@@ -368,12 +367,12 @@ class JobStore:
             base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
 
 
-def _write(base: sqlite3.Connection, job: Job) -> None:
+def _write(base: StateChange, job: Job) -> None:
     next_at = format_moment(job.next_at) if job.next_at else None
     base.execute(_KEEP, (job.id, job.agent, encode_job(job), job.enabled, next_at))
 
 
-def _correct(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
+def _correct(base: StateChange, job: Job, now: datetime) -> Job:
     """Return the job without the times of a clock that was ahead, planned from now; the same object if it has none.
 
     A slot that already ran is not repeated: `JobStore.begin` finds its run. If the next slot of an interval already
@@ -400,7 +399,7 @@ def _correct(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
     return plan_next(corrected, now)
 
 
-def _count_from_now(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
+def _count_from_now(base: StateChange, job: Job, now: datetime) -> Job:
     """Return the job with its interval counted from now, if the next slot of the interval already ran."""
     if not isinstance(job.schedule, Every):
         return job
@@ -411,17 +410,17 @@ def _count_from_now(base: sqlite3.Connection, job: Job, now: datetime) -> Job:
     return replace(job, schedule=next(free, schedules[-1]))
 
 
-def _has_run(base: sqlite3.Connection, job: Job, slot: datetime) -> bool:
+def _has_run(base: StateChange, job: Job, slot: datetime) -> bool:
     return bool(base.execute(_RAN, (job.id, format_moment(slot))).fetchone()[0])
 
 
-def _run_row(run: JobRun) -> tuple[object, ...]:
+def _run_row(run: JobRun) -> tuple[Value, ...]:
     ended = format_moment(run.ended_at or run.started_at)
     times = format_moment(run.slot), run.reason, format_moment(run.started_at)
     return run.run, run.job, *times, run.outcome, run.summary, ended
 
 
-def _read_run(row: sqlite3.Row) -> JobRun:
+def _read_run(row: Row) -> JobRun:
     return JobRun(
         row["job"],
         RunId(row["run"]),

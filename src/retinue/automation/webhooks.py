@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import secrets
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -20,7 +19,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId
 from retinue.core.model import ReasoningEffort
 from retinue.security.untrusted_text import TextSource, literal, wrap_untrusted
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 from retinue.structs.declare import Declared, declare
 from retinue.structs.decode import DecodeError, decode
 
@@ -30,7 +29,7 @@ _FIELD = re.compile(r"\{\{\s*([A-Za-z0-9_.\[\]-]+)\s*\}\}")
 _STEP = re.compile(r"[^.\[\]]+")
 _NO_NAME = re.compile(r"[^a-z0-9._-]+")
 
-_KEEP = "INSERT OR IGNORE INTO hook_runs (run, body, accepted_at) VALUES (?, ?, ?)"
+_KEEP = "INSERT INTO hook_runs (run, body, accepted_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _FORGET = "DELETE FROM hook_runs WHERE run = ?"
 _ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
 
@@ -334,7 +333,7 @@ class WebhookStore:
 
 
 _CREATED = "SELECT name, agent, body, token_hash, created_at, used_at FROM webhooks ORDER BY name"
-_CREATE = "INSERT OR IGNORE INTO webhooks (name, agent, body, created_at) VALUES (?, ?, ?, ?)"
+_CREATE = "INSERT INTO webhooks (name, agent, body, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class CreatedWebhook(Struct, frozen=True):
@@ -413,7 +412,7 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def _read_created(row: sqlite3.Row) -> CreatedWebhook:
+def _read_created(row: Row) -> CreatedWebhook:
     body = load_json(row["body"])
     return CreatedWebhook(
         row["name"],

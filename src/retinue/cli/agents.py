@@ -233,12 +233,11 @@ def cancel(invocation: Invocation, run: str) -> None:
     from msgspec.structs import replace
 
     from retinue.dispatch.subagents import ChildState
-    from retinue.storage.process_locks import SessionLease
 
     with _opened(invocation) as (home, book):
         child = book.get(run)
         ended = book.end(child.run, ChildState.CANCELLED, replace(child, text="It was cancelled."))
-        SessionLease(home.paths, child.session).ask_to_stop()
+        home.lease(child.session).ask_to_stop()
         invocation.show({"runId": ended.run, "state": ended.state.value}, f"{ended.run} is {ended.state}.")
 
 

@@ -97,6 +97,17 @@ def create(invocation: Invocation, agent: str | None, folder: Path | None, passp
     )
 
 
+def _describe_backup(row: dict[str, Any]) -> tuple[str, ...]:
+    if "problem" in row:
+        return row["id"], row["problem"]
+    return (
+        row["id"],
+        f"agent {row['agent']}" if row["agent"] else "all",
+        f"{row['files']} files",
+        f"{row['bytes']} bytes",
+    )
+
+
 @backup.command("list")
 @_which_repository
 @pass_invocation
@@ -125,7 +136,7 @@ def list_backups(invocation: Invocation, folder: Path | None, passphrase_file: P
     invocation.show(
         {"repository": str(repository.path), "backups": rows},
         lambda: (
-            table([(row["id"], row.get("problem") or f"{row['files']} files  {row['bytes']} bytes") for row in rows])
+            table([_describe_backup(row) for row in rows])
             or f"There are no backups in {repository.path}. Make one with `retinue backup create`."
         ),
     )
@@ -224,7 +235,10 @@ def _restore_agent(invocation: Invocation, repository: Repository, name: str, ag
 @_which_repository
 @pass_invocation
 def prune(invocation: Invocation, keep: int, folder: Path | None, passphrase_file: Path | None) -> None:
-    """Remove all but the newest backups, and content that no backup uses."""
+    """Remove all but the newest backups, and content that no backup uses.
+
+    Backups of single agents count apart: N of the whole home and N of each agent are kept.
+    """
     repository = _open(invocation, folder, passphrase_file)
     with repository.locked(exclusive=True):
         removed, freed = repository.prune(keep)

@@ -98,9 +98,7 @@ def open_state(home: Home) -> AbstractContextManager[Database]:
     """Open the state database of the home for one query or change."""
     from contextlib import closing
 
-    from retinue.storage.database import DATABASE_NAME, Database
-
-    return closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable, newer="aside"))
+    return closing(home.open_state())
 
 
 def keep_logs(home: HomePaths) -> None:

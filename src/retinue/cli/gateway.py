@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from retinue.cli.terminal import format_span, format_value, is_terminal, label
 
 if TYPE_CHECKING:
     from retinue.storage.home_paths import HomePaths
+    from retinue.storage.postgres import Role
     from retinue.storage.process_locks import InstanceFacts
     from retinue.wire.system import Status
 
@@ -45,8 +47,15 @@ for _command in (token, pair, devices):
 
 @gateway.command()
 @click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="Port; 0 selects a free one.")
+@click.option(
+    "--role",
+    type=click.Choice(("all", "front", "worker")),
+    default="all",
+    show_default=True,
+    help="In a team: front accepts messages and runs jobs and channels, worker runs turns.",
+)
 @pass_invocation
-def run(invocation: Invocation, port: int | None) -> int:
+def run(invocation: Invocation, port: int | None, role: Role) -> int:
     """Run the gateway in the foreground until it receives SIGTERM or SIGINT.
 
     SIGTERM waits for running turns, SIGHUP reloads the configuration.
@@ -68,11 +77,14 @@ def run(invocation: Invocation, port: int | None) -> int:
     home = invocation.load_home()
     if home.config.gateway.mode == "remote":
         raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
+    if role != "all" and home.config.storage.url is None:
+        raise UsageError(f"--role {role} needs a database that other gateways share. Set `storage.url`.")
     has_uvloop = find_spec("uvloop") is not None  # a third less time for each turn; not available on every system
     guard = ShutdownGuard()  # it stays until the process has ended
     ending = ShutdownRequest(guard)
     try:
-        anyio.run(run_gateway, home, port, ending, backend_options={"use_uvloop": has_uvloop})
+        serve = partial(run_gateway, home, port, ending, role=role)
+        anyio.run(serve, backend_options={"use_uvloop": has_uvloop})
     except BaseException:
         if not ending.requested.is_set():
             guard.close()

@@ -329,9 +329,9 @@ def _requests(home: HomePaths) -> Iterator[PairingStore]:
 
 @contextmanager
 def _database(home: HomePaths) -> Iterator[Database]:
-    from retinue.storage.database import DATABASE_NAME, Database
+    from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 
-    database = Database(home.path / DATABASE_NAME)
+    database = SqliteDatabase(home.path / DATABASE_NAME)
     try:
         yield database
     finally:

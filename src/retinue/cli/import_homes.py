@@ -171,7 +171,8 @@ def _ask_doctor(invocation: Invocation) -> dict[str, Any]:
 def _format_plan(plan: list[dict[str, Any]], source: Path) -> str:
     from retinue.runtime.importing.plan import MAX_SHOWN
 
-    lines = [f"From {source}:", table([(line["kind"], line["count"]) for line in plan if line["count"]], indent="  ")]
+    counted = [(line["kind"], line["count"], line["remark"]) for line in plan if line["count"]]
+    lines = [f"From {source}:", table(counted, indent="  ")]
     left_out = [(line["kind"], each["name"], each["why"]) for line in plan for each in line["leftOut"]]
     if left_out:
         lines.append("Left out:")

@@ -40,7 +40,7 @@ COMMANDS = {
     "prompt": ("retinue.cli.prompt:prompt", "Show the system prompt of an agent and its size."),
     "config": ("retinue.cli.config:config", "Read, change, validate and explain the configuration."),
     "workspace": ("retinue.cli.workspace:workspace", "List, inspect, seed and trust the agents' workspaces."),
-    "skills": ("retinue.cli.skills:skills", "List skills and explain why one is disabled."),
+    "skills": ("retinue.cli.skills:skills", "List, install, review, publish and serve skills."),
     "memory": ("retinue.cli.memory:memory", "Index, search and read an agent's notes."),
     "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and prune sessions."),
     "usage": ("retinue.cli.usage:usage", "Sum up the tokens and costs of model calls."),
@@ -59,14 +59,15 @@ COMMANDS = {
     "mcp": ("retinue.cli.mcp:mcp", "Add, test, list and remove MCP servers, whose tools agents use."),
     "models": ("retinue.cli.models:models", "List, test, choose and download models; store credentials."),
     "tools": ("retinue.cli.tools:tools", "List a session's tools and explain policy decisions."),
-    "sandbox": ("retinue.cli.tools:sandbox", "Explain, list and prune sandboxes."),
+    "sandbox": ("retinue.cli.tools:sandbox", "Show how commands are sandboxed; list and prune sandboxes."),
     "approvals": ("retinue.cli.security:approvals", "Approve or deny what agents request; list and edit allow rules."),
-    "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
+    "security": ("retinue.cli.security:security", "Audit settings, labels and rights; read the audit log."),
     "import": ("retinue.cli.import_homes:import_homes", "Import a home of OpenClaw, or what Claude Code knows."),
     "update": ("retinue.cli.update:update", "Update Retinue to a newer version, or undo the last update."),
     "export": ("retinue.cli.export_home:export_home", "Export everything in open formats, without secrets."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
     "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
+    "cluster": ("retinue.cli.cluster:cluster", "Show the gateways that share a PostgreSQL database."),
     "teams": ("retinue.cli.teams:teams", "Create teams in a PostgreSQL database; keep their secrets."),
     "members": (
         "retinue.cli.members:members",
@@ -80,6 +81,18 @@ COMMANDS = {
 This is the only place for a summary: `--help` needs nothing else, and the help of the command begins with it. The
 docstring of a command holds the details that follow.
 """
+
+SECTIONS = {
+    "Start": ("up", "setup", "init", "chat", "agent", "demo", "completion"),
+    "Diagnosis": ("status", "doctor", "why", "logs", "usage", "report"),
+    "Agents": ("agents", "workspace", "prompt", "memory", "skills", "sessions", "subagents"),
+    "Automation": ("heartbeat", "cron", "webhooks", "hooks"),
+    "Connections": ("models", "gateway", "page", "channels", "mcp", "plugins"),
+    "Safety": ("approvals", "tools", "sandbox", "security"),
+    "Configuration and data": ("config", "import", "export", "backup", "update", "storage"),
+    "Teams": ("teams", "members", "roles", "cluster"),
+}
+"""The commands as `--help` lists them, by what they are for."""
 
 
 class LazyGroup(Group):
@@ -120,8 +133,10 @@ class LazyGroup(Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names])
 
 
 def _find_plugin_command(name: str) -> click.Command | None:

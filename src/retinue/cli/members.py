@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from retinue.runtime.home import Home
+    from retinue.runtime.inspect.matrix import Capability
     from retinue.teams.database import TeamDatabase
     from retinue.teams.members import TeamMember
 
@@ -300,6 +301,20 @@ def describe_member(member: TeamMember) -> dict[str, Any]:
         "seenAt": member.seen_at.isoformat() if member.seen_at else None,
         "state": "active" if member.is_active else "deactivated",
     }
+
+
+def rows_of_member(home: Home, which: str) -> Iterator[Capability]:
+    """Return what a member of the team may do with each agent."""
+    from retinue.gateway.auth.member_access import own_session
+    from retinue.runtime.inspect.matrix import MemberFacts, member_matrix
+    from retinue.teams.members import MemberStore
+
+    with open_team(home) as database:
+        member = MemberStore(database).require(which)
+    by_agent, general = member.scopes_by_agent(), member.scopes()
+    session = own_session(home.config.agents.default_id, member.id).split(":", 2)[2]
+    facts = MemberFacts(member.id, member.login, member.role.value, session)
+    return member_matrix(home.config, facts, lambda agent: by_agent.get(agent, general))
 
 
 @contextmanager

@@ -230,6 +230,39 @@ def list_facts(invocation: Invocation, agent: str | None) -> None:
     invocation.show(facts, lambda: table(rows) if rows else "No standing instructions or preferences.")
 
 
+@standing.command("add")
+@click.argument("text")
+@_AGENT
+@pass_invocation
+def add_standing(invocation: Invocation, text: str, agent: str | None) -> None:
+    """Add TEXT as an instruction or preference."""
+    from retinue.runtime.memory.standing_notes import add_fact
+
+    added = _in_workspace(invocation, agent, lambda room: add_fact(room, text))
+    invocation.show({"added": added}, "Added." if added else "It is there already.")
+
+
+@standing.command("remove")
+@click.argument("line", type=click.IntRange(1))
+@_AGENT
+@pass_invocation
+def remove_standing(invocation: Invocation, line: int, agent: str | None) -> None:
+    """Remove the item on LINE of memory/standing.md."""
+    from retinue.runtime.memory.standing_notes import remove_fact
+
+    path = _in_workspace(invocation, agent, lambda room: remove_fact(room, line))
+    invocation.show({"path": path, "removed": line}, f"Removed line {line} of {path}.")
+
+
+def _in_workspace(invocation: Invocation, agent: str | None, work: Callable[[AgentWorkspace], T]) -> T:
+    from retinue.runtime.agents.workspace import open_workspace
+    from retinue.runtime.home import load_home
+
+    home = load_home(invocation.home)
+    with open_workspace(home, home.agent_id(agent)) as room:
+        return work(room)
+
+
 def _with_memory(
     invocation: Invocation, agent: str | None, work: Callable[[AgentWorkspace, AnyMemory], Awaitable[T]]
 ) -> T:

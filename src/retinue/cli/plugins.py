@@ -235,8 +235,12 @@ def _find_to_check(invocation: Invocation, plugin: str) -> tuple[PluginRegistry,
 def _switch_plugin(invocation: Invocation, name: str, *, on: bool) -> None:
     """Record the setting and report the plugin's state, which another key may override."""
     from retinue.config.edit import set_value
+    from retinue.core.errors import UsageError
+    from retinue.plugins.builtin import CORE
 
     found = _find_plugin(_probe_plugins(invocation), name)
+    if found.name == CORE and not on:
+        raise UsageError(f"'{name}' has Retinue's own tools and models and is always on. `tools.deny` removes tools.")
     key = f"plugins.entries[{json.dumps(found.name)}].enabled"
     edited = set_value(invocation.home, key, json.dumps(on), os.environ)
     after = _find_plugin(_probe_plugins(invocation), name)

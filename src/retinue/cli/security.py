@@ -75,19 +75,27 @@ def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit
 
 @security.command()
 @click.option("--agent", metavar="ID", help="Only this agent.")
+@click.option("--member", metavar="WHICH", help="What a member of the team may do, by id or login.")
 @pass_invocation
-def matrix(invocation: Invocation, agent: str | None) -> int:
+def matrix(invocation: Invocation, agent: str | None, member: str | None) -> int:
     """Print what the owner, other people, programs and automatic turns may do with each agent, and what decides it."""
     from msgspec.structs import asdict
 
     from retinue.core.keys import parse_agent_id
     from retinue.runtime.inspect.matrix import capability_matrix
 
-    config = invocation.load_home().config
+    home = invocation.load_home()
+    config = home.config
     wanted = parse_agent_id(agent) if agent else None
     if wanted is not None:
         config.agents.resolve(wanted)
-    rows = [row for row in capability_matrix(config) if wanted is None or row.agent == wanted]
+    if member is None:
+        all_rows = capability_matrix(config)
+    else:
+        from retinue.cli.members import rows_of_member
+
+        all_rows = rows_of_member(home, member)
+    rows = [row for row in all_rows if wanted is None or row.agent == wanted]
     cells = [(row.agent, row.principal, row.capability, row.decision.value, row.by) for row in rows]
     invocation.show([asdict(row) for row in rows], lambda: table(cells, header=HEADER))
     return 0

@@ -201,7 +201,11 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
     text = _replace_surrogates(write(header, entries, redact=home.redactor))
     about = {"key": str(session.key), "format": form}
     if output != STDOUT:
-        path = _write_new(Path(output), text, force=force)
+        from retinue.runtime.inspect.file_labels import label_export
+
+        place = Path(output).expanduser().absolute()
+        label_export(home, place, entries)
+        path = _write_new(place, text, force=force)
         invocation.show(about | {"file": str(path)}, f"Wrote {session.key} to {path}")
     elif invocation.as_json:
         invocation.show(about | {"content": json.loads(text) if form == "json" else text}, "")

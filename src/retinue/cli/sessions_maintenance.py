@@ -11,14 +11,11 @@ import click
 from retinue.cli.common import Command, Invocation, agent_of_session, find_session, keep_logs, pass_invocation, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from retinue.core.keys import AgentId, SessionKey
     from retinue.runtime.home import Home
     from retinue.sessions.check import CheckedTranscript, CheckReport, TranscriptFinding
     from retinue.sessions.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.sessions.openclaw.importer import ImportResult
-    from retinue.storage.process_locks import SessionLease
 
 
 @click.command(cls=Command)
@@ -78,7 +75,7 @@ def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> 
 
     home = invocation.load_home()
     session, store = find_session(invocation, home, key, agent)
-    with _leases(home)(session.key):
+    with home.lease(session.key):
         restored = undo_compactions(store.open(session.key), home.clock.now(), count)
         store.find(session.key)
     undone = "The last compaction was" if count == 1 else f"The last {count} compactions were"
@@ -108,7 +105,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     DIR is a folder of transcripts, an agent's folder or a whole home. Sessions that were imported before are skipped.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.workspace import open_sessions
+    from retinue.runtime.agents.workspace import open_import_target
     from retinue.sessions.openclaw.importer import ImportOutcome, ImportRoute, find_transcripts, import_transcripts
 
     home = invocation.load_home()
@@ -122,7 +119,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
         home.agent_id(agent) if agent else None,
         home.session_key(session, agent) if session else None,
     )
-    done = import_transcripts(found, route, partial(open_sessions, home), dry_run=dry_run)
+    done = import_transcripts(found, route, partial(open_import_target, home), dry_run=dry_run)
     data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
     invocation.show(data, lambda: _format_imported(done, dry_run=dry_run))
     for each in done:
@@ -161,10 +158,11 @@ def _format_imported(done: list[ImportResult], *, dry_run: bool) -> str:
 def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool) -> int:
     """Check the transcripts of all sessions, or of one.
 
-    Without --fix nothing is changed. The exit code is 1 if a problem remains.
+    Without --fix nothing is changed. The exit code is 1 if a problem remains. Transcripts in PostgreSQL are not
+    checked: the database keeps them whole.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.agents.workspace import open_sessions
+    from retinue.runtime.agents.workspace import open_session_files
     from retinue.sessions.check import apply_fixes, check_folder
 
     home = invocation.load_home()
@@ -172,12 +170,12 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     reports: list[CheckReport] = []
     fixed: list[str] = []
     for each in _agents(home, only.agent if only else home.agent_id(agent) if agent else None):
-        store = open_sessions(home, each)
+        store = open_session_files(home, each)
         report = check_folder(store.folder, only)
         if only is not None and not report.transcripts:
             raise UsageError(f"There is no transcript of '{only}'. `retinue sessions list` shows the keys.")
         if fix and any(finding.remedy for finding in report.findings):
-            fixed += apply_fixes(report, store, _leases(home))
+            fixed += apply_fixes(report, store, home.lease)
             report = check_folder(store.folder, only)
         reports.append(report)
     problems = sum(report.problems for report in reports)
@@ -247,7 +245,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     keep_logs(invocation.home)
     now = home.clock.now()
     done = [
-        run_maintenance(open_sessions(home, each), settings, now, _leases(home))
+        run_maintenance(open_sessions(home, each), settings, now, home.lease)
         for each in _agents(home, home.agent_id(agent) if agent else None)
     ]
     data = {
@@ -280,9 +278,3 @@ def _format_pruned(done: list[tuple[MaintenancePlan, MaintenanceResult]], *, did
 
 def _agents(home: Home, one: AgentId | None) -> tuple[AgentId, ...]:
     return (one,) if one is not None else tuple(home.config.agents.ids)
-
-
-def _leases(home: Home) -> Callable[[SessionKey], SessionLease]:
-    from retinue.storage.process_locks import SessionLease
-
-    return partial(SessionLease, home.paths)

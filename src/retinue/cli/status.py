@@ -34,6 +34,7 @@ SIGNS = {"problem": "✗", "warning": "!", "note": "·"}
 JOBS_SHOWN = 3
 ERRORS_SHOWN = 3
 MAX_ERROR_CHARS = 200
+IN_POSTGRES = "in PostgreSQL"
 
 
 @click.command(cls=Command)
@@ -160,14 +161,14 @@ async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
     if not search.enabled:
         memory = "off"
     elif not in_files:
-        memory = "in PostgreSQL"
+        memory = IN_POSTGRES
     else:
         memory = "without notes yet" if found is None else "ready"
     return {
         "id": agent,
         "default": settings.is_default,
         "model": model,
-        "sessions": count_sessions(home.paths, agent),
+        "sessions": count_sessions(home.paths, agent) if in_files else None,
         "fileProblems": file_problems(home, agent),
         "sandbox": sandbox,
         "memory": {
@@ -197,7 +198,10 @@ def _format_status(data: dict[str, Any]) -> str:
     rows: list[tuple[object, object]] = [("retinue", data["version"]), ("home", _format_home(data))]
     rows.append(("gateway", _format_gateway(data["gateway"])))
     for agent in data["agents"]:
-        sessions = "sessions unreadable" if agent["sessions"] is None else count(agent["sessions"], "session")
+        if agent["memory"]["state"] == IN_POSTGRES:
+            sessions = f"sessions {IN_POSTGRES}"
+        else:
+            sessions = "sessions unreadable" if agent["sessions"] is None else count(agent["sessions"], "session")
         memory = agent["memory"]
         notes = f"{memory['state']}, {count(memory['files'], 'file')}" if "files" in memory else memory["state"]
         model = agent["model"] or "no model configured (detected at the first message)"

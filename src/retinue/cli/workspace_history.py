@@ -30,15 +30,20 @@ def history(invocation: Invocation, agent_id: str | None, limit: int) -> None:
 
 
 @click.command(cls=Command)
-@_which_checkpoint
+@click.argument("number", metavar="[ID]", type=int, required=False)
 @click.argument("path", required=False)
 @which_agent
 @pass_invocation
-def diff(invocation: Invocation, number: int, path: str | None, agent_id: str | None) -> None:
-    """Show what a turn changed, in all files or in one."""
+def diff(invocation: Invocation, number: int | None, path: str | None, agent_id: str | None) -> None:
+    """Show what a turn changed, in all files or in one. Without ID it is the last turn that changed files."""
     from retinue.core.errors import UsageError
 
     _, store = _open(invocation, agent_id)
+    if number is None:
+        newest = store.history()[:1]
+        if not newest:
+            raise UsageError("No recorded turn changed files of the workspace.")
+        number = newest[0].id
     checkpoint = store.get(number)
     changes = [change for change in checkpoint.changes if path in (None, change.path)]
     if not changes:

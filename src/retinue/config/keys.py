@@ -92,7 +92,7 @@ MOVED = {
 
 
 UNSUPPORTED = {
-    "agents.defaults.pdfModel": "the model of the agent reads PDF files",
+    "agents.defaults.pdfModel": "the text of PDF files is read without a model",
     "agents.defaults.compaction.provider": "a context engine of a plugin can compact (plugins.slots.contextEngine)",
     "agents.defaults.compaction.truncateAfterCompaction": "a transcript is never cut",
     "agents.defaults.memorySearch.store.driver": "the index is always SQLite",

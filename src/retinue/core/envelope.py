@@ -90,6 +90,10 @@ class Source(StrEnum):
     OTHER = "other"
 
 
+UNATTENDED = frozenset({Source.HEARTBEAT, Source.CRON, Source.HOOK, Source.BOOT})
+"""The sources of turns that no message of a person began."""
+
+
 class Inbound(Struct, frozen=True, rename="camel"):
     """A message to a session."""
 
@@ -124,6 +128,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """The format of the answer; None for text."""
     light_context: bool = False
     """Whether the prompt of its turn has neither workspace files nor skills."""
+    member: str | None = None
+    """The id of the member of a team who wrote it in a conversation of their own."""
 
     @property
     def chat(self) -> tuple[str, str, str, str, str | None] | None:
@@ -132,9 +138,13 @@ class Inbound(Struct, frozen=True, rename="camel"):
 
     @property
     def person(self) -> Person | None:
-        """The person other than the owner who wrote it in a chat; None if it is from elsewhere."""
+        """The person other than the owner who wrote it in a chat or as a member; None if it is from elsewhere."""
         origin = self.origin
-        if self.owner or origin is None or self.source is not Source.CHAT:
+        if self.owner or self.source is not Source.CHAT:
+            return None
+        if self.member is not None:
+            return Person.of_member(self.member)
+        if origin is None:
             return None
         if origin.kind.is_shared:
             return Person(Role.MEMBER, f"{origin.channel}:{origin.peer}")
@@ -266,8 +276,8 @@ class OutgoingMessage(Struct, frozen=True):
     """The id of the message that it replaces or, with `removes`, deletes."""
     edits_key: str | None = None
     """The key of the message that it replaces or deletes, whose id was not known yet; without one it is a new one."""
-    loads_links: bool = True
-    """Whether the service may load what the text links to, for a preview."""
+    loads_links: bool = False
+    """Whether the service may load what the text links to, for a preview: only for an answer that nobody else wrote."""
 
     @property
     def styled(self) -> StyledText:

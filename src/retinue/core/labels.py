@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 from typing import ClassVar
 
 from msgspec import Struct
@@ -102,6 +103,7 @@ def is_instruction_file(path: str) -> bool:
     return first in _INSTRUCTION_FOLDERS if rest else first in _INSTRUCTION_FILES
 
 
+@lru_cache(maxsize=4096)
 def is_private_file(path: str) -> bool:
     """Return whether a file, by its path in the workspace, holds the owner's notes or secrets."""
     folded = path.casefold()

@@ -11,6 +11,8 @@ from msgspec import Struct
 PEOPLE_FOLDER = "people"
 """The folder of a workspace with a folder for each person and each group."""
 _READABLE_CHARS = 40
+_MEMBER = "team/member"
+"""In place of a channel; no channel has such a name."""
 
 
 class Role(StrEnum):
@@ -39,8 +41,20 @@ class Person(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Person | None:
         """Return the person with this text form; None if it is none."""
+        if not text:  # of the owner's sessions, several times in each turn
+            return None
         role, _, address = text.partition(":")
         return cls(Role(role), address) if role in tuple(Role) and address else None
+
+    @classmethod
+    def of_member(cls, member: str) -> Person:
+        """Return the person who is a member of the team."""
+        return cls(Role.CONTACT, f"{_MEMBER}:{member}")
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the person is a member of the team, in a conversation of their own."""
+        return self.address.startswith(f"{_MEMBER}:")
 
     @property
     def folder(self) -> str:

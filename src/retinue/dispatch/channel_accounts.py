@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
 from retinue.core.clock import Clock, format_moment, parse_moment
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 
 _READ = "SELECT channel, account, position, state, error, heard_at, lag_ms FROM channel_accounts"
 
@@ -92,7 +91,7 @@ class ChannelAccountStore:
         return format_moment(self.clock.now())
 
 
-def _read(row: sqlite3.Row) -> AccountState:
+def _read(row: Row) -> AccountState:
     return AccountState(
         row["channel"],
         row["account"],

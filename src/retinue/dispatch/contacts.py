@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -13,7 +12,7 @@ from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.envelope import Origin
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import literal, sanitise_line
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 
 LIFETIME = timedelta(hours=1)
 MAX_WAITING = 20
@@ -130,7 +129,7 @@ class ContactStore:
         return next(map(_read, self._database.read(_FIND, (channel, sender))), None)
 
 
-def _read(row: sqlite3.Row) -> Contact:
+def _read(row: Row) -> Contact:
     return Contact(
         row["channel"],
         row["sender"],

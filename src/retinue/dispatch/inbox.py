@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -26,7 +25,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Text
 from retinue.core.text import escape_surrogates
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +44,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
 """
 
 _POST = """
-INSERT OR IGNORE INTO inbox (run, session, agent, payload, accepted_at, account, state, result)
-VALUES (?, ?, ?, ?, ?, ?, 'done', ?)
+INSERT INTO inbox (run, session, agent, payload, accepted_at, account, state, result)
+VALUES (?, ?, ?, ?, ?, ?, 'done', ?) ON CONFLICT DO NOTHING
 """
 
 # Indexes are named where SQLite would otherwise read all messages of the session, to have them in order.
@@ -118,7 +117,8 @@ ORDER BY id DESC LIMIT 1
 
 _LAST_SPOKEN = """
 SELECT payload FROM inbox INDEXED BY inbox_in_order WHERE session = ? AND agent = ?
-    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat' AND json_extract(payload, '$.owner')
+    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat'
+    AND CAST(json_extract(payload, '$.owner') AS TEXT) IN ('1', 'true')
 ORDER BY id DESC LIMIT 1
 """
 
@@ -351,7 +351,7 @@ class Inbox:
         row = self._one(_MESSAGE, run)
         return Waiting(run, decode_inbound(row["payload"]), parse_moment(row["accepted_at"]), row["attempts"])
 
-    def _one(self, query: str, run: RunId) -> sqlite3.Row:
+    def _one(self, query: str, run: RunId) -> Row:
         for row in self._database.read(query, (run,)):
             return row
         raise UnknownRun(f"The message {run} is not in the inbox. Send it again if it was not answered.")
@@ -413,12 +413,12 @@ def _failed(run: RunId, session: SessionKey, why: str) -> Outbound:
     return Outbound(run, session, "", TurnStatus.FAILED, "", error=why)
 
 
-def _read_result(row: sqlite3.Row, run: RunId, session: SessionKey) -> Outbound:
+def _read_result(row: Row, run: RunId, session: SessionKey) -> Outbound:
     try:
         return decode_outbound(row["result"])
     except ValueError:
         return _failed(run, session, "The answer was damaged on disk. The session's transcript has it.")
 
 
-def _key_of(row: sqlite3.Row) -> SessionKey:
+def _key_of(row: Row) -> SessionKey:
     return SessionKey.parse(row["session"], default_agent=AgentId(row["agent"]))

@@ -10,7 +10,6 @@ changes in a power failure, and a message must not be sent again for that reason
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -25,7 +24,7 @@ from retinue.core.envelope import Inbound, Origin, Outbound, OutgoingMessage
 from retinue.core.keys import RunId
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound
 from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, read_forward
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 from retinue.storage.files.descriptors import write_atomic
 
 FIRST_PAUSE = timedelta(seconds=0.5)
@@ -63,7 +62,8 @@ ORDER BY id
 
 _SPOKEN_BEFORE = """
 SELECT payload, account FROM inbox INDEXED BY inbox_in_order WHERE session = ? AND agent = ? AND id < ?
-    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat' AND json_extract(payload, '$.owner')
+    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat'
+    AND CAST(json_extract(payload, '$.owner') AS TEXT) IN ('1', 'true')
 ORDER BY id DESC LIMIT 1
 """
 
@@ -77,8 +77,8 @@ WHERE inbox.run = ? OR inbox.claimed_into = ?
 """
 
 _PUT = """
-INSERT OR IGNORE INTO outbox (key, channel, account, chat, run, body, due_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO outbox (key, channel, account, chat, run, body, due_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 
 _WAITING = "SELECT key, run FROM outbox WHERE state = 'waiting'"
@@ -115,7 +115,8 @@ UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND deliv
 """
 
 _MISSED = """
-UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, error = ?, tried_at = iif(?, tried_at, NULL)
+UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, error = ?,
+    tried_at = CASE WHEN ? = 1 THEN tried_at END
 WHERE key = ?
 """
 
@@ -131,6 +132,12 @@ class Head(Struct, frozen=True):
     attempts: int
     was_tried: bool = False
     """Whether it may have been sent: the process ended, or the connection, before the service confirmed it."""
+
+    @property
+    def label(self) -> str:
+        """The key and the chat of the message, for the log."""
+        to = self.outgoing.to
+        return f"{self.outgoing.key} for {to.channel}/{to.account}, {to.kind} {to.peer}"
 
 
 class Outbox:
@@ -280,7 +287,7 @@ class Outbox:
         with self._database.change() as base:
             return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
-    def _read_head(self, row: sqlite3.Row) -> Head | None:
+    def _read_head(self, row: Row) -> Head | None:
         try:
             outgoing = decode_outgoing(row["key"], row["body"])
         except (ValueError, KeyError, TypeError) as error:
@@ -334,7 +341,7 @@ class SentLog:
         return self._known
 
 
-def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:
+def _read_result(row: Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:
     """Return a message and its answer; an unreadable one stays in the inbox, which reports it."""
     with suppress(ValueError):
         inbound = decode_inbound(row["payload"])
@@ -345,7 +352,7 @@ def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, O
     return None
 
 
-def _read_private(row: sqlite3.Row, heard: str) -> tuple[Inbound, Outbound] | None:
+def _read_private(row: Row, heard: str) -> tuple[Inbound, Outbound] | None:
     """Return an answer for the chat of another message; None if other people can read that chat."""
     found = _read_result(row, heard)
     origin = found[0].origin if found else None

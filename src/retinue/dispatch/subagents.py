@@ -5,7 +5,6 @@ The store keeps a result until the parent has received it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence, Set
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,7 +23,7 @@ from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
 from retinue.security.untrusted_text import literal
 from retinue.sessions.jsonl.message_codec import decode_usage
 from retinue.settings import format_duration
-from retinue.storage.database import Database, Value
+from retinue.storage.database import Database, Row, StateChange, Value
 
 MAX_UNREAD_RESULTS = 50
 """How many results may wait for one parent; above that, new children are refused."""
@@ -33,7 +32,7 @@ STALE_AFTER = timedelta(hours=2)
 
 
 MAX_LISTED = 200
-EVERY = -1
+EVERY = 2**31 - 1
 
 _KEEP = """
 INSERT INTO children (run, parent, session, state, asked_at, ended_at, told_at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -331,11 +330,11 @@ class SubagentStore:
                 _write(base, replace(decode_child(row["body"]), **changes))
 
     def _find(self, where: str, *values: Value, limit: int = MAX_LISTED) -> tuple[Child, ...]:
-        rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, limit))
+        rows: Sequence[Row] = self._database.read(_FIND.format(where=where), (*values, limit))
         return tuple(decode_child(row["body"]) for row in rows)
 
 
-def _write(base: sqlite3.Connection, child: Child) -> None:
+def _write(base: StateChange, child: Child) -> None:
     ended = format_moment(child.ended_at) if child.ended_at else None
     told_at = format_moment(child.told_at) if child.told_at else None
     values = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
@@ -47,9 +47,17 @@ SECURITY_HEADERS = {
 _RAW_SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
-def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[RouteEndpoint, ...]:
+def list_endpoints(
+    *, page_path: str = "", hooks_path: str = "/hooks", has_team: bool = False
+) -> tuple[RouteEndpoint, ...]:
     """All endpoints; the paths of the chat page and the webhooks are configurable."""
+    sign_in: Sequence[RouteEndpoint] = ()
+    if has_team:
+        from retinue.gateway.routes.sign_in import make_endpoints  # a home without a team does not import it
+
+        sign_in = make_endpoints(page_path)
     return (
+        *sign_in,
         *health.ENDPOINTS,
         *rpc.ENDPOINTS,
         *mcp.ENDPOINTS,
@@ -66,7 +74,11 @@ def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[
 def make_app(gateway: Gateway) -> Starlette:
     """The application with all endpoints."""
     config = gateway.runtime.home.config
-    endpoints = list_endpoints(page_path=config.gateway.control_ui.base_path.rstrip("/"), hooks_path=config.hooks.path)
+    endpoints = list_endpoints(
+        page_path=config.gateway.control_ui.base_path.rstrip("/"),
+        hooks_path=config.hooks.path,
+        has_team=gateway.members is not None,
+    )
     app = Starlette(
         routes=[endpoint.make_route() for endpoint in endpoints],
         exception_handlers={

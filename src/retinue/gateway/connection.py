@@ -13,6 +13,7 @@ import anyio
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, deny_unattended
 from retinue.dispatch.shares import Share
 from retinue.gateway.auth.authenticator import Principal
+from retinue.gateway.auth.member_access import is_hidden, is_limited
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub, Joined
 from retinue.wire.frames import ClientFacts
@@ -134,6 +135,14 @@ class Connection(SendQueue):
             self.unfollow(stream)
 
 
+class MemberConnection(Connection):
+    """The connection of a member, who does not see every event of the gateway."""
+
+    def push(self, frame: str, *, urgent: bool = False) -> None:
+        if not is_limited(self.principal) or not is_hidden(self.principal, frame):
+            super().push(frame, urgent=urgent)
+
+
 class Connections:
     """All authenticated clients of a gateway."""
 
@@ -169,11 +178,16 @@ class Connections:
         finally:
             del self._waits[identity]
 
-    def close_if(self, condition: Callable[[Principal], bool], reason: str) -> None:
+    def principals(self) -> Iterator[Principal]:
+        """The clients that are connected or wait, one for each connection and request."""
+        yield from (connection.principal for connection in self)
+        yield from (principal for principal, _ in tuple(self._waits.values()))
+
+    def close_if(self, condition: Callable[[Principal], bool], reason: str, code: int = CloseCode.REVOKED) -> None:
         """Close the connections, and end the requests that wait, whose access has ended."""
         for connection in self:
             if condition(connection.principal):
-                connection.close(CloseCode.REVOKED, reason)
+                connection.close(code, reason)
         for principal, end in tuple(self._waits.values()):
             if condition(principal):
                 end()

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retinue.config.sections.gateway import HttpEndpoint
-from retinue.gateway.auth.authenticator import Principal, bearer_token
+from retinue.gateway.auth.authenticator import Principal
+from retinue.gateway.auth.member_access import require_anywhere, require_path
 from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.errors import BadField, ProviderFailed, RequestRefused, explain_failure, read_json
 from retinue.gateway.gateway import Gateway
@@ -61,10 +62,11 @@ Admit = Callable[[Gateway, Request, Scope], Principal]
 
 def admit(gateway: Gateway, request: Request, scope: Scope) -> Principal:
     """The sender of a request; raises `RequestRefused` if it does not have the scope."""
-    token = bearer_token(request.headers.getlist("authorization"))
-    source = find_source(request.scope, gateway.auth.settings)
-    principal = gateway.auth.admit(Credentials(token=token), source, "http").principal
-    principal.require(scope)
+    settings = gateway.auth.settings
+    credentials = Credentials(token=request.state.token)
+    principal = gateway.auth.admit(credentials, find_source(request.scope, settings), "http").principal
+    require_anywhere(principal, scope)
+    require_path(principal, request.url.path, settings.control_ui.base_path.rstrip("/"))
     gateway.refuse_agent_command(principal, request.scope)
     return principal
 
@@ -90,6 +92,7 @@ class RouteEndpoint(Struct, frozen=True):
     async def handle(self, request: Request) -> Response:
         """Serve a request: nothing that it sent is read before its sender is known to have the scope."""
         gateway: Gateway = request.app.state.gateway
+        request.state.token = await gateway.find_token(request.scope)
         if self.scope is not None:
             request.state.principal = self.admit(gateway, request, self.scope)
         body = () if self.body is None else (read_json(await request.body(), self.body),)

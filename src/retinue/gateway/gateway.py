@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,8 +13,9 @@ from retinue.automation.clock_jumps import ClockJumpLog
 from retinue.automation.job_runner import JobRunner
 from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey
-from retinue.gateway.auth.authenticator import Authenticator, Principal
-from retinue.gateway.auth.request_source import is_agent_command
+from retinue.gateway.auth.authenticator import Authenticator, Principal, bearer_token
+from retinue.gateway.auth.member_access import member_session, owns_session
+from retinue.gateway.auth.request_source import header_values, is_agent_command
 from retinue.gateway.connection import Connection, Connections
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.event_hub import EventHub
@@ -28,9 +29,13 @@ from retinue.runtime.channels.turn_display import AnswerPreviews, TypingIndicato
 from retinue.runtime.commands.download import ModelDownload
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
+from retinue.storage.postgres import Role
 from retinue.tools.approvals.store import Approval
 from retinue.wire.frames import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
+
+if TYPE_CHECKING:
+    from retinue.gateway.members.open import Members
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +49,7 @@ class GatewayState:
     def __init__(self, started_at: datetime) -> None:
         self.started_at = started_at
         self.address = ""
+        self.role: Role = "all"
         self.ready = False
         self.draining = False
         self.metrics = Metrics()
@@ -102,6 +108,16 @@ class Gateway(Struct, frozen=True, eq=False):
     state: GatewayState
     reloader: Reloader
     background: BackgroundWork
+    members: Members | None = None
+    """The members of the team that this home serves."""
+
+    async def find_token(self, scope: Mapping[str, Any], sent: str | None = None) -> str | None:
+        """The token that a client sent, or that of its headers. The sign-in of a member is then known.
+
+        A member's token may be in a cookie.
+        """
+        token = sent or bearer_token(header_values(scope, "authorization"))
+        return token if self.members is None else await self.members.load(scope, token)
 
     def refuse_agent_command(self, principal: Principal, scope: Mapping[str, Any]) -> None:
         """Raise `RequestRefused` if a command of an agent uses a token that it found to act as the owner."""
@@ -126,6 +142,14 @@ class Gateway(Struct, frozen=True, eq=False):
         self.hub.publish(GATEWAY_STREAM, "devices.changed", DevicesChanged(len(self.auth.pairing.waiting())))
 
 
+class Author(Struct, frozen=True):
+    """Who writes a message: the sender's name, whether that is the agent's owner, and the member's id."""
+
+    sender: str | None
+    owner: bool
+    member: str | None = None
+
+
 class Call(Struct, frozen=True, eq=False):
     """One call of a method: the caller, and its connection if the call came over a WebSocket."""
 
@@ -137,6 +161,14 @@ class Call(Struct, frozen=True, eq=False):
     def runtime(self) -> Runtime:
         return self.gateway.runtime
 
+    def author(self, session: SessionKey) -> Author:
+        """Who writes a message to a session. In a conversation of their own, a member is not the agent's owner."""
+        principal = self.principal
+        if principal.member is not None and owns_session(principal, session):
+            return Author(principal.known_as, owner=False, member=principal.member.id)
+        return Author(principal.sender, owner=principal.is_owner)
+
     def session(self, name: str | None, agent: str | None) -> SessionKey:
-        """The session that a caller named."""
-        return self.runtime.home.session_key(name, agent)
+        """The session that a caller named; raises `RequestRefused` for one that a member may not use."""
+        key = self.runtime.home.session_key(name, agent)
+        return member_session(self.principal, key, is_named=name is not None)

@@ -13,11 +13,13 @@ from msgspec import Struct
 from retinue import __version__
 from retinue.gateway.app import list_endpoints
 from retinue.gateway.endpoint import OPENAI_PROBLEM, OPENAI_TAGS, RouteEndpoint
-from retinue.wire import codec
+from retinue.wire import codec, team
 from retinue.wire.frames import EVENTS, Connect, Event, Failure, Hello, Request, Response
-from retinue.wire.methods import METHODS
+from retinue.wire.methods import METHODS as METHODS_OF_ALL
 from retinue.wire.protocol import PROTOCOL, SOCKET_PATH, Scope
 
+METHODS = METHODS_OF_ALL | {method.name: method for method in team.METHODS}
+"""All methods, also those that only a gateway with a team has."""
 ERRORS = {
     "400": "The request is not valid.",
     "401": "There is no valid token.",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -27,7 +28,7 @@ from retinue.gateway.auth.tokens import TokenStore
 from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.gateway.gateway import BackgroundWork, Gateway, GatewayState, TurnPublisher
-from retinue.gateway.methods.table import methods_with_plugins
+from retinue.gateway.methods.table import gateway_methods
 from retinue.gateway.plugins import run_plugins
 from retinue.gateway.reload import Reloader
 from retinue.gateway.shutdown import DRAIN_SECONDS, ShutdownRequest, handling_signals
@@ -58,9 +59,13 @@ from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.files import DiskFull, InputOutputError, ReadOnly
+from retinue.storage.postgres import Role
 from retinue.storage.process_locks import InstanceFacts, InstanceLock
 from retinue.wire.frames import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MAX_READ_FRAME_BYTES, TICK_SECONDS, CloseCode
+
+if TYPE_CHECKING:
+    from retinue.gateway.members.open import Members
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +119,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None) -> ShutdownRequest:
+async def run_gateway(
+    home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None, *, role: Role = "all"
+) -> ShutdownRequest:
     """Serve until a shutdown is requested; returns that request. Raises `AlreadyRunning` if the home has a gateway."""
     ending = shutdown or ShutdownRequest()
     settings = home.config.gateway
@@ -123,7 +130,8 @@ async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownReq
     try:
         with listen(host, settings.port if port is None else port) as opened:
             async with open_gateway(home, ending) as gateway:
-                gateway.state.address = address_of(opened)
+                gateway.state.address, gateway.state.role = address_of(opened), role
+                gateway.runtime.dispatcher.runs_turns = role != "front"
                 hangup = asyncio.Event()
                 with handling_signals(ending, hangup.set):
                     await _serve(gateway, opened, lock, ending, hangup)
@@ -143,14 +151,16 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
         channels = OpenChannels(sessions)
         delivery = DeliveryService(sessions, channels)
         displays = TypingIndicator(sessions, channels, tasks), AnswerPreviews(sessions, channels, delivery, tasks)
-        tasks.start_soon(_run_when_writable, runtime, delivery.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
+        if home.team_storage is None:
+            tasks.start_soon(_run_when_writable, runtime, delivery.run)
         attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, delivery, displays)
         prompts = ApprovalPrompts(sessions, connections.ask, connections.can_approve, delivery.wake)
         async with (
             runtime.dispatcher.serving(turns.publish, prompts.ask) as dispatcher,
             open_subagents(dispatcher) as subagents,
+            _open_members(runtime, auth, connections, tasks) as members,
         ):
             jobs, heartbeats = make_job_runner(sessions, dispatcher), make_heartbeats(sessions, dispatcher)
             hooks = WebhookReceiver(sessions, dispatcher, subagents.tasks)
@@ -159,7 +169,7 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             background = BackgroundWork(
                 jobs, heartbeats, hooks, subagents, delivery, clock_jumps, ModelDownload(tasks), listeners
             )
-            gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
+            gateway = Gateway(runtime, auth, hub, connections, state, reloader, background, members)
             unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
         unsubscribe()
@@ -168,13 +178,32 @@ async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gat
             await channels.close()
 
 
+@asynccontextmanager
+async def _open_members(
+    runtime: Runtime, auth: Authenticator, connections: Connections, tasks: TaskGroup
+) -> AsyncIterator[Members | None]:
+    """The members of the team that the home serves; None without a team, for which nothing is imported."""
+    if runtime.home.config.teams.team is None:
+        yield None
+        return
+    from retinue.teams import explained_imports
+
+    with explained_imports():
+        from retinue.gateway.members.open import open_members
+    async with open_members(runtime, auth, connections, tasks) as members:
+        yield members
+
+
 def _make_authenticator(runtime: Runtime) -> Authenticator:
     home, database = runtime.home, runtime.services.database
     tokens = TokenStore(database, home.clock)
     pairing = PairingStore(database, tokens, home.clock)
     try:
-        tokens.ensure_local(home.paths)
-        pairing.delete_all()
+        if home.team_storage is None:
+            tokens.ensure_local(home.paths)
+            pairing.delete_all()
+        else:
+            tokens.ensure_local(home.paths, f"{socket.gethostname()}:{home.paths.path}")
     except (DiskFull, InputOutputError, ReadOnly) as error:
         database.degrade(error)
     return Authenticator(home.config.gateway, tokens, pairing, runtime.shared.secrets, home.clock)
@@ -183,7 +212,7 @@ def _make_authenticator(runtime: Runtime) -> Authenticator:
 async def _serve(
     gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest, hangup: asyncio.Event
 ) -> None:
-    methods = methods_with_plugins(gateway.runtime.home.registry)
+    methods = gateway_methods(gateway)
     app = RequestGuard(gateway, make_app(gateway), SocketEndpoint(gateway, methods))
     config = uvicorn.Config(
         app,
@@ -228,11 +257,23 @@ async def _serve(
 
 def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
     """Answer the messages that are left from before, and start jobs, heartbeats, clean-up and hooks."""
+    team = gateway.runtime.home.team_storage
+    if team is None:
+        log.info("%d sessions have unanswered messages", gateway.runtime.dispatcher.resume())
+        _begin_automation(gateway, tasks)
+        return
+    from retinue.gateway.cluster import ClusterMember  # most homes have no team
+
+    tasks.start_soon(ClusterMember(gateway, team, gateway.state.role).run, _begin_automation)
+
+
+def _begin_automation(gateway: Gateway, tasks: TaskGroup) -> None:
+    """Start what one gateway of a team does for all of them."""
     runtime, background = gateway.runtime, gateway.background
-    left = runtime.dispatcher.resume()
     background.hooks.adopt()
     background.subagents.adopt()
-    log.info("%d sessions have unanswered messages", left)
+    if runtime.home.team_storage is not None:
+        tasks.start_soon(background.delivery.run)
     tasks.start_soon(_clean_up, gateway)
     tasks.start_soon(_copy_databases, gateway)
     tasks.start_soon(make_backups, lambda: gateway.runtime.home)

@@ -17,14 +17,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from retinue import __version__
 from retinue.core.clock import random_id
-from retinue.gateway.auth.authenticator import Admission, bearer_token
+from retinue.gateway.auth.authenticator import Admission
 from retinue.gateway.auth.pairing import format_code
 from retinue.gateway.auth.request_source import find_source
-from retinue.gateway.connection import Connection, SendQueue
+from retinue.gateway.connection import Connection, MemberConnection, SendQueue
 from retinue.gateway.errors import RequestRefused, explain_failure, read_json
 from retinue.gateway.event_hub import encode_event
 from retinue.gateway.gateway import Call, Gateway
-from retinue.gateway.methods.registry import MethodBinding, call_method
+from retinue.gateway.methods.registry import MethodBinding, call_method, may_call
 from retinue.gateway.transport import ABORT, ADMIT
 from retinue.runtime.dispatcher.dispatcher import run_in_steps
 from retinue.wire import codec
@@ -58,6 +58,8 @@ MAX_UNAUTHENTICATED = 64
 """How many connections may wait for their authentication at the same time."""
 PAIRING_POLL_SECONDS = 0.3
 """How often a pairing request is read; another process may have decided on it."""
+SIGN_IN_OF_TEAM = {"signIn": "team"}
+"""Tells the page that members of a team sign in here."""
 SEND_SECONDS = 30.0
 """How long queued frames may wait for a client to read them."""
 
@@ -108,6 +110,8 @@ class SocketEndpoint:
                 if isinstance(error, TimeoutError)
                 else explain_failure(error, "connect")
             )
+            if failure.code is ErrorCode.UNAUTHENTICATED and self._gateway.members is not None:
+                failure = replace(failure, details=SIGN_IN_OF_TEAM)
             self._gateway.state.metrics.refusals[failure.code] += 1
             await socket.send_text(_failure(identity, failure))
             await socket.close(CloseCode.POLICY, failure.code.value)
@@ -118,9 +122,10 @@ class SocketEndpoint:
         if not connect.min_protocol <= PROTOCOL <= connect.max_protocol:
             raise RequestRefused(ErrorCode.BAD_REQUEST, f"This gateway supports only protocol version {PROTOCOL}.")
         credentials = connect.auth
+        token = await self._gateway.find_token(socket.scope, credentials.token)
         if credentials.token is None:
             credentials = Credentials(
-                bearer_token(socket.headers.getlist("authorization")),
+                token,
                 credentials.password,
                 credentials.pairing_code,
                 credentials.request_pairing,
@@ -141,7 +146,8 @@ class SocketEndpoint:
         abort: Callable[[], None] = extensions.get(ABORT, lambda: None)
         lift_limit: Callable[[], None] = extensions.get(ADMIT, lambda: None)
         lift_limit()
-        connection = Connection(random_id(), admission.principal, connect.client, self._gateway.hub, abort)
+        make = Connection if admission.principal.member is None else MemberConnection
+        connection = make(random_id(), admission.principal, connect.client, self._gateway.hub, abort)
         connection.share = (source.address, admission.principal.token_id, connection.id)
         self._gateway.connections.add(connection)
         connection.push(_success(request.id, self._make_hello(connection, admission)), urgent=True)
@@ -181,7 +187,9 @@ class SocketEndpoint:
             connection=connection.id,
             scopes=sorted(scopes),
             token_id=admission.principal.token_id,
-            methods=sorted(name for name, binding in self._methods.items() if binding.method.scope in scopes),
+            methods=sorted(
+                name for name, binding in self._methods.items() if may_call(admission.principal, binding.method)
+            ),
             policy=Policy(max_frame_bytes=MAX_FRAME_BYTES, max_in_flight=MAX_IN_FLIGHT, tick_seconds=TICK_SECONDS),
             token=admission.token,
         )

@@ -31,7 +31,7 @@ from retinue.memory.search.query import MemoryQuery, focus_text, parse_query
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.search.words import Stemmer
-from retinue.memory.standing import StandingFact, list_standing
+from retinue.memory.standing import StandingFact, list_standing, recall_standing
 from retinue.memory.store.protocol import IndexDamaged, IndexIdentity, IndexStore, IndexTotals, Vector
 
 log = logging.getLogger(__name__)
@@ -300,6 +300,17 @@ class MemoryIndex:
                 return list_standing(view)
 
         return await anyio.to_thread.run_sync(collect)
+
+    async def recall_standing(self, text: str, seconds: float) -> tuple[StandingFact, ...]:
+        """Return the standing facts that govern a message that is waiting."""
+        with self.store.reading() as view:
+            if not view.find_standing(1):
+                return ()
+        query = parse_query(text)
+        vector, _ = await self._embed_query(query, seconds * EMBED_SHARE)
+        with self.store.reading() as view:
+            comparable = vector is not None and view.identity() == self._identity()
+            return recall_standing(view, query, vector if comparable else None, self._stemmer)
 
     async def aclose(self) -> None:
         for embedder in self._embedders:

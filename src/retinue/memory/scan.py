@@ -17,8 +17,9 @@ from retinue.core.errors import StorageError
 from retinue.core.text import fence_after, read_heading
 from retinue.memory.notes import Corpus, Library, NoteDocument, NoteFile, NoteProblem, chunk_context
 from retinue.memory.search.lexical import count_words
-from retinue.memory.search.turns import standing_kind_of_chunk, starts_owner_turn
+from retinue.memory.search.turns import StandingKind, standing_kind_of_chunk, starts_owner_turn
 from retinue.memory.search.words import character_pairs, count_spaceless
+from retinue.memory.standing import STANDING_NOTE
 from retinue.memory.store.protocol import FileRecord, IndexStore, NewChunk
 
 BATCH_FILES = 128
@@ -150,10 +151,14 @@ def chunk_document(document: NoteDocument, corpus: Corpus) -> list[NewChunk]:
                 count_words(piece.text) + count_words(context),
                 origin,
                 " ".join(character_pairs(piece.text)),
-                None if origin.is_foreign else standing_kind_of_chunk(piece.text),
+                None if origin.is_foreign else _standing_kind(record.path, piece.text),
             )
         )
     return chunks
+
+
+def _standing_kind(path: str, text: str) -> StandingKind | None:
+    return "instruction" if path == STANDING_NOTE else standing_kind_of_chunk(text)
 
 
 CHARS_PER_TOKEN = 4

@@ -177,6 +177,8 @@ class RecallSettings(Settings):
     """Whether recall is used, in direct chats."""
     timeout_ms: int = key(150, ge=1)
     """Time limit in milliseconds; the message waits for it."""
+    standing: bool = key(True)
+    """Whether instructions and preferences in your messages are written to memory/standing.md and added to messages."""
 
 
 class MemorySearchSettings(Settings):

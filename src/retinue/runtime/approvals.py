@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -26,7 +25,7 @@ from retinue.runtime.home import Home
 from retinue.security.redaction import redact_everything
 from retinue.security.untrusted_text import literal
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import Database, Row
 from retinue.structs.declare import set_attributes
 from retinue.toolkit.settings import SafeBinProfile as ProfileSettings
 from retinue.tools.approvals.broker import ApprovalBroker, Approver, NotAnApprover
@@ -60,7 +59,7 @@ _ADD = """
 INSERT INTO command_rules (id, agent, pattern, added_at, added_by, command, content) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (agent, pattern) DO UPDATE SET content = excluded.content, added_at = excluded.added_at,
     added_by = excluded.added_by, command = excluded.command
-WHERE content IS NOT excluded.content RETURNING id
+WHERE coalesce(command_rules.content, '') <> coalesce(excluded.content, '') RETURNING id
 """
 
 _HAS = "SELECT 1 FROM command_rules WHERE id = ?"
@@ -69,7 +68,8 @@ _REMOVE = "DELETE FROM command_rules WHERE id = ?"
 
 _USED = """
 INSERT INTO rule_uses (agent, pattern, used_at, command, uses) VALUES (?, ?, ?, ?, 1)
-ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command = excluded.command, uses = uses + 1
+ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command = excluded.command,
+    uses = rule_uses.uses + 1
 """
 
 
@@ -277,7 +277,7 @@ def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
             log.warning("a command pattern is ignored: %s", error)
 
 
-def _remembered(row: sqlite3.Row) -> ArgvPattern | None:
+def _remembered(row: Row) -> ArgvPattern | None:
     """Read a stored pattern; None if it is invalid. Older rules of answers were not bound to any content."""
     pattern = next(iter(_readable((row["pattern"],))), None)
     if pattern is None or (row["content"] is None and not row["command"]):
@@ -294,7 +294,7 @@ def _shorten_command(command: str) -> str:
     return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:MAX_COMMAND_CHARS]
 
 
-def _read_rule(row: sqlite3.Row) -> Rule:
+def _read_rule(row: Row) -> Rule:
     return Rule(
         AgentId(row["agent"]),
         row["pattern"],
@@ -339,8 +339,7 @@ class Permissions(Struct, frozen=True):
 def open_permissions(home: Home, database: Database | None = None) -> Iterator[Permissions]:
     """Open the approvals and rules; without a database, that of the home is opened and closed again."""
     if database is None:
-        path = home.paths.path / DATABASE_NAME
-        database = Database(path, durable=home.durable, newer="aside")
+        database = home.open_state()
         try:
             with open_permissions(home, database) as permissions:
                 yield permissions
@@ -348,7 +347,7 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    broker = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
+    broker = ApprovalBroker(database, audit, clock, home.make_presence())
     try:
         yield Permissions(home, broker, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,7 +20,8 @@ from retinue.config.sections.gateway import EnvSettings, PluginEntry
 from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
-from retinue.core.errors import ConfigError
+from retinue.core.errors import ConfigError, StorageError
+from retinue.core.fence import Lease
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.bundles import fill_data
 from retinue.plugins.discovery import PluginPlaces
@@ -34,15 +35,19 @@ from retinue.security.secret_sources import run_for_secret
 from retinue.security.secrets import Secrets, resolve_references
 from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
-from retinue.storage.database import DATABASE_NAME
+from retinue.storage.database import DATABASE_NAME, Database, SqliteDatabase, query_read_only
 from retinue.storage.files import create_atomic
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.process_locks import has_ancestor_with_variable
+from retinue.storage.postgres import open_team
+from retinue.storage.process_locks import FilePresence, Presence, SessionLease, has_ancestor_with_variable
 from retinue.structs.declare import to_plain
 from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.mcp.settings import McpServerSettings
 from retinue.workspace.settings import workspace_dir
 from retinue.workspace.state import TrustedFolder, read_trusted
+
+if TYPE_CHECKING:
+    from retinue.storage.postgres.team_storage import TeamStorage
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,56 @@ class Home(Struct, frozen=True, dict=True):
             return self.paths.path / DATABASE_NAME
         path = self.locate(named)
         return path.with_suffix(".sqlite") if path.suffix == ".json" else path
+
+    @cached_property
+    def team_storage(self) -> TeamStorage | None:
+        """Return the database of `storage.url`, which has the sessions; None if files of the home have them."""
+        url = self.config.storage.url
+        if url is None:
+            return None
+        return open_team(Secrets(self.environment, self.redactor).resolve(url), self.config.teams.team)
+
+    def lease(self, session: SessionKey) -> Lease:
+        """Return the lease of a session, which is not held yet."""
+        team = self.team_storage
+        return SessionLease(self.paths, session) if team is None else team.leases.lease(session.text)
+
+    def make_presence(self) -> Presence:
+        """Return a new presence of this process, which is not shown yet."""
+        if self.team_storage is None:
+            return FilePresence(self.paths.path / "presence")
+        from retinue.storage.postgres.workers import TeamPresence  # most homes have no server
+
+        return TeamPresence(self.team_storage)
+
+    @property
+    def state_files(self) -> tuple[Path, ...]:
+        """Return the files of SQLite with the state of this home; none if a team's database has it."""
+        if self.config.storage.url is not None:
+            return ()
+        return tuple(dict.fromkeys((self.paths.path / DATABASE_NAME, self.job_database)))
+
+    def open_state(
+        self, path: Path | None = None, *, newer: Literal["refuse", "aside"] = "aside", degrades: bool = False
+    ) -> Database:
+        """Open the state: that of the team, or the file of the home; `path` names another file for a part of it."""
+        team = self.team_storage
+        if team is None:
+            file = path or self.paths.path / DATABASE_NAME
+            return SqliteDatabase(file, durable=self.durable, newer=newer, degrades=degrades)
+        from retinue.storage.postgres.state import PostgresDatabase  # most homes have no server
+
+        return PostgresDatabase(team.connection)
+
+    def query_state(self, sql: str, values: Sequence[str] = ()) -> Sequence[Sequence[Any]] | None:
+        """Return rows of the state without creating it; None if it cannot be read."""
+        file = self.paths.path / DATABASE_NAME
+        if self.team_storage is None:
+            return query_read_only(file, sql, values) if file.exists() else ()
+        try:
+            return [tuple(row) for row in self.open_state().read(sql, values)]
+        except StorageError:
+            return None
 
     @cached_property
     def run_secret(self) -> str:
@@ -210,6 +265,16 @@ def locate_workspace_of(paths: HomePaths, config: Config, agent: AgentId) -> Pat
         is_default=settings.is_default,
         default_configured=config.agents.defaults.workspace,
     )
+
+
+def agents_in_workspace(paths: HomePaths, config: Config, agent: AgentId) -> tuple[AgentId, ...]:
+    """Return the agents with the same workspace; the labels of its files are recorded under the first of them."""
+    ids = config.agents.ids
+    if len(ids) == 1:
+        return (agent,)
+    place = os.path.realpath(locate_workspace_of(paths, config, agent))
+    same = (each for each in ids if os.path.realpath(locate_workspace_of(paths, config, each)) == place)
+    return tuple(same) or (agent,)
 
 
 def _plugin_places(paths: HomePaths, config: Config, environment: Mapping[str, str]) -> PluginPlaces:

@@ -50,9 +50,8 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import TextSource, literal, sanitise_line, wrap_untrusted
 from retinue.sessions.maintenance import run_maintenance
-from retinue.storage.database import Database, mark_report_shown, read_reports
+from retinue.storage.database import mark_report_shown, read_reports
 from retinue.storage.files.descriptors import sweep_temporaries
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.processes.tools import format_end
@@ -151,7 +150,7 @@ class Runtime:
     def _take_reports(self) -> list[str]:
         """Return the reports about damaged databases that no chat has shown yet, and mark them as shown."""
         texts = []
-        for path in {self.services.database.path, self.services.job_database.path}:
+        for path in self.home.state_files:
             for report, text in read_reports(path, unshown=True).items():
                 mark_report_shown(report)
                 if text not in self._shown_notes:
@@ -175,7 +174,7 @@ class Runtime:
         if self.services.lanes.running or self.services.lanes.waiting:
             return
         now = self.home.clock.now()
-        for path in {self.services.database.path, self.services.job_database.path}:
+        for path in self.home.state_files:
             if is_copy_due(path, now):
                 await anyio.to_thread.run_sync(make_copy, path, now)
 
@@ -186,11 +185,15 @@ class Runtime:
             found.store,
             home.config.session.maintenance,
             home.clock.now(),
-            partial(SessionLease, home.paths),
+            home.lease,
         )
         hour_ago = home.clock.now() - timedelta(hours=1)
         for folder in (home.paths.path, home.paths.sessions(agent), found.workspace.root.path):
             sweep_temporaries(folder, hour_ago)
+        if days := home.config.tools.media.keep_days:
+            from retinue.runtime.channels.stored_media import expire_media
+
+            expire_media(found, home.clock.now() - timedelta(days=days))
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
         self.services.approvals.prune(home.clock.now() - APPROVALS_KEPT)
@@ -297,12 +300,10 @@ async def open_runtime(
             max_output=home.config.tools.exec.max_output_chars,
         )
         await stack.enter_async_context(commands)
-        open_database = partial(Database, durable=home.durable, newer="aside", degrades=degrades)
-        database = open_database(home.paths.path / "state.sqlite")
-        stack.callback(database.close)
+        database = stack.enter_context(closing(home.open_state(degrades=degrades)))
         job_database = database
-        if home.job_database != database.path:
-            job_database = stack.enter_context(closing(open_database(home.job_database)))
+        if home.job_database in home.state_files[1:]:
+            job_database = stack.enter_context(closing(home.open_state(home.job_database, degrades=degrades)))
         permissions = stack.enter_context(open_permissions(home, database))
         defaults = home.config.agents.defaults
         secrets = Secrets(home.environment, home.redactor)

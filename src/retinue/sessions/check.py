@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError, StorageError
+from retinue.core.fence import Lease
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult
 from retinue.sessions.entries import VERSION, Header, MessageAdded, TranscriptEntry, Unknown
@@ -26,7 +27,6 @@ from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import READ_LIMIT, read_tail
 from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 from retinue.storage.files.errors import explained
-from retinue.storage.process_locks import SessionLease
 
 MAX_PLACES = 3
 REASON = "a check found the turn interrupted"
@@ -339,9 +339,7 @@ def _name_rival(checked: CheckedTranscript, newest: Mapping[SessionKey, CheckedT
     return replace(checked, findings=(*kept, rivalry))
 
 
-def apply_fixes(
-    report: CheckReport, store: SessionStore, lease_of: Callable[[SessionKey], SessionLease]
-) -> tuple[str, ...]:
+def apply_fixes(report: CheckReport, store: SessionStore, lease_of: Callable[[SessionKey], Lease]) -> tuple[str, ...]:
     """Apply the remedies of a report; return sentences that say what was done, or why it was not."""
     messages: list[str] = []
     pairs = [(finding, checked) for checked in report.transcripts for finding in checked.findings]
@@ -364,7 +362,7 @@ def _apply_fix(
     finding: TranscriptFinding,
     checked: CheckedTranscript,
     store: SessionStore,
-    lease_of: Callable[[SessionKey], SessionLease],
+    lease_of: Callable[[SessionKey], Lease],
 ) -> str:
     name = finding.path.name
     try:

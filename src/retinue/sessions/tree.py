@@ -226,9 +226,9 @@ def fork_entries(tree: TranscriptTree, before: str | None = None) -> tuple[Body,
 
 
 def has_untrusted_content(tree: TranscriptTree) -> bool:
-    """Return whether a model would read untrusted content in a conversation."""
+    """Return whether a model would read text of other people or untrusted text in a conversation."""
     labels = [message.label for message in tree.messages if not isinstance(message, AssistantMessage)]
-    return Label.UNTRUSTED in (*labels, tree.summary.label if tree.summary is not None else Label.AGENT)
+    return any(label.is_foreign for label in (*labels, tree.summary.label if tree.summary else Label.AGENT))
 
 
 def messages_in(bodies: tuple[Body, ...]) -> tuple[Message, ...]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.security.untrusted_text import literal, xml
-from retinue.skills.skill import Skill
+from retinue.skills.skill import VERSION_DIGITS, Skill, SkillTier
 
 MAX_NAME = 32
 MAX_DESCRIPTION = 100
 _FOREIGN = re.compile(r"[^a-z0-9]+")
 _OPENING = "<available_skills>\n"
 _CLOSING = "</available_skills>"
+_CLOSING_GROUP = "</bundled>\n"
 _MAX_PATH_CHARS = 4096
 
 
@@ -44,28 +46,72 @@ def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, 
     visible = tuple(skill for skill in skills if not skill.disable_model_invocation)
     head = visible[:max_skills]
     prefix = f"{home.as_posix().rstrip('/')}/"
-    full = [_render(skill, prefix, compact=False) for skill in head]
+    full = _Rows(head, prefix, compact=False)
     note = "" if len(head) == len(visible) else _describe_cut(len(head), len(visible), compact=False)
-    text = _assemble(full, note)
-    if len(text) <= max_chars:
-        return SkillCatalog(text, head, visible[len(head) :], compact=False, note=note)
+    if full.measure(len(head), note) <= max_chars:
+        return SkillCatalog(full.assemble(len(head), note), head, visible[len(head) :], compact=False, note=note)
     return _shorten(visible, head, prefix, max_chars)
 
 
 def _shorten(visible: tuple[Skill, ...], head: tuple[Skill, ...], prefix: str, max_chars: int) -> SkillCatalog:
-    rows = [_render(skill, prefix, compact=True) for skill in head]
-    sizes = list(accumulate(map(len, rows), initial=0))
-    for count in range(len(rows), 0, -1):
+    rows = _Rows(head, prefix, compact=True)
+    for count in range(len(head), 0, -1):
         note = _describe_cut(count, len(visible), compact=True)
-        if len(_assemble([""], note)) + sizes[count] <= max_chars:
-            return SkillCatalog(_assemble(rows[:count], note), head[:count], visible[count:], compact=True, note=note)
+        if rows.measure(count, note) <= max_chars:
+            return SkillCatalog(rows.assemble(count, note), head[:count], visible[count:], compact=True, note=note)
     return SkillCatalog("", (), visible, compact=True, note=_describe_cut(0, len(visible), compact=True))
 
 
-def _assemble(rows: list[str], note: str) -> str:
-    if not rows:
-        return ""
-    return "".join((f"{note}\n" if note else "", _OPENING, *rows, _CLOSING))
+class _Rows:
+    """The entries of the list, and what the first of them need together.
+
+    Bundled skills are a group with one location and one version, because these are half of an entry: dozens of skills
+    that came with the package would otherwise cost every request more than all tools.
+    """
+
+    def __init__(self, skills: tuple[Skill, ...], prefix: str, *, compact: bool) -> None:
+        self._skills = skills
+        self._place = next((skill.folder.parent for skill in skills if _is_bundled(skill)), Path())
+        self._is_grouped = [_is_bundled(skill) and skill.folder.parent == self._place for skill in skills]
+        self._prefix = prefix
+        self._rows = [
+            _render_grouped(skill, compact=compact) if grouped else _render(skill, prefix, compact=compact)
+            for skill, grouped in zip(skills, self._is_grouped, strict=True)
+        ]
+        self._sizes = list(accumulate(map(len, self._rows), initial=0))
+        self._counts = list(accumulate(self._is_grouped, initial=0))
+
+    def measure(self, count: int, note: str) -> int:
+        """Return the length of the text for the first `count` skills."""
+        if not count:
+            return 0
+        frame = len(note) + bool(note) + len(_OPENING) + len(_CLOSING)
+        group = len(self._open_group(count)) + len(_CLOSING_GROUP) if self._counts[count] else 0
+        return frame + group + self._sizes[count]
+
+    def assemble(self, count: int, note: str) -> str:
+        if not count:
+            return ""
+        single = [row for row, grouped in self._pairs(count) if not grouped]
+        group = [row for row, grouped in self._pairs(count) if grouped]
+        if group:
+            group = [self._open_group(count), *group, _CLOSING_GROUP]
+        return "".join((f"{note}\n" if note else "", _OPENING, *single, *group, _CLOSING))
+
+    def _pairs(self, count: int) -> Iterator[tuple[str, bool]]:
+        return zip(self._rows[:count], self._is_grouped[:count], strict=True)
+
+    def _open_group(self, count: int) -> str:
+        grouped = zip(self._skills[:count], self._is_grouped, strict=False)
+        versions = "".join(skill.version for skill, is_grouped in grouped if is_grouped)
+        digest = hashlib.sha256(versions.encode()).hexdigest()[:VERSION_DIGITS]
+        place = _shorten_path(self._place / "NAME" / "SKILL.md", self._prefix)
+        return f'<bundled location="{xml(place)}" version="sha256:{digest}">\n'
+
+
+def _is_bundled(skill: Skill) -> bool:
+    """Return whether a skill came with the package and is found by its name."""
+    return skill.tier is SkillTier.BUNDLED and skill.location.parts[-2:] == (skill.name, "SKILL.md")
 
 
 def _describe_cut(listed: int, total: int, *, compact: bool) -> str:
@@ -73,14 +119,20 @@ def _describe_cut(listed: int, total: int, *, compact: bool) -> str:
     return f"Note: {listed} of {total} skills are listed{bare}, to keep this short. `retinue skills check` shows all."
 
 
+def _shorten_path(path: Path, prefix: str) -> str:
+    location = literal(path.as_posix(), _MAX_PATH_CHARS)
+    return f"~/{location[len(prefix) :]}" if location.startswith(prefix) else location
+
+
+def _render_grouped(skill: Skill, *, compact: bool) -> str:
+    return f"{xml(skill.name)}\n" if compact else f"{xml(skill.name)}: {xml(skill.description)}\n"
+
+
 def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
-    location = literal(skill.location.as_posix(), _MAX_PATH_CHARS)
-    if location.startswith(prefix):
-        location = f"~/{location[len(prefix) :]}"
     description = "" if compact else f"<description>{xml(skill.description)}</description>\n"
     return (
         f"<skill>\n<name>{xml(skill.name)}</name>\n{description}"
-        f"<location>{xml(location)}</location>\n"
+        f"<location>{xml(_shorten_path(skill.location, prefix))}</location>\n"
         f"<version>{skill.version}</version>\n</skill>\n"
     )
 

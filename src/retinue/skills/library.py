@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import SkillError
 from retinue.core.extension import SkillRoot
-from retinue.skills.integrity.guard import SkillGuard
+from retinue.skills.integrity.guard import SkillGuard, WrittenFolders
 from retinue.skills.requirements import Eligibility, EligibilityContext, check_skill
 from retinue.skills.search import Scan, SkillFile, SkillSource, search_source
 from retinue.skills.settings import SkillsLimits, SkillsLoadSettings, SkillsSettings
@@ -232,8 +232,10 @@ class SkillLibrary:
         return found
 
 
-def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary:
-    """Return the library of the skills in these folders."""
+def open_library(
+    settings: SkillsSettings, places: SkillFolders, find_written: WrittenFolders | None = None
+) -> SkillLibrary:
+    """Return the library of the skills in these folders; `find_written` tells in which of them an agent wrote."""
     allowed = expand_paths(settings.load.allow_symlink_targets, places)
     load = settings.load
     return SkillLibrary(
@@ -242,7 +244,7 @@ def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary
         allowed,
         watch=load.watch,
         settle_ms=load.watch_debounce_ms,
-        guard=SkillGuard(places.managed.parent, review_all=settings.review == "all"),
+        guard=SkillGuard(places.managed.parent, review_all=settings.review == "all", find_written=find_written),
     )
 
 

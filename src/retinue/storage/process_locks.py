@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -126,7 +126,26 @@ class SessionLease:
         self.release()
 
 
-class Presence:
+class Presence(Protocol):
+    """A process, or a part of it, with a unique name, of which other processes see whether it is running."""
+
+    @property
+    def name(self) -> str: ...
+
+    def show(self) -> None:
+        """Show other processes that this one is running."""
+
+    def is_present(self, name: str) -> bool:
+        """Return whether the process with that name is running; False if it never existed."""
+
+    def sweep(self) -> None:
+        """Remove what killed processes left."""
+
+    def end(self) -> None:
+        """Do not show this process any longer; does nothing if `show` was not called."""
+
+
+class FilePresence:
     """A process, or a part of it, with a unique name; a lock on a file of that name shows that it is running.
 
     The file is removed with the presence. A file of a killed process is removed by the next process that finds it

@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label, mix
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import FileLabel, FileLabels, Via
 from retinue.storage.labels.written_lines import (
@@ -31,7 +31,8 @@ MAX_RULES_CHARS = 80
 """More characters than this without a letter or digit are no rule or fence; they may encode a text."""
 _OLDER_THAN_RECORDS = (Via.EXISTING, Via.INTERRUPTED, Via.UNRECORDED)
 _UNTRUSTED_WINS = (
-    "ON CONFLICT DO UPDATE SET origin = excluded.origin WHERE excluded.origin != 'owner' AND origin != 'untrusted'"
+    "ON CONFLICT (agent, path, line) DO UPDATE SET origin = excluded.origin "
+    "WHERE excluded.origin != 'owner' AND written_lines.origin != 'untrusted'"
 )
 
 
@@ -132,7 +133,7 @@ class AgentWrites(Struct, frozen=True):
         known = "SELECT origin FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return unrecorded
-        hashes, found = sorted(content), []
+        hashes, found = sorted(content), list[Row]()
         for at in range(0, len(hashes), _MAX_QUERY_LINES):
             some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))

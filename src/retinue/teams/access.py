@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
 from retinue.teams.bearer import ACCESS, is_same, make_bearer, split_bearer
-from retinue.teams.database import TeamDatabase, Transaction
+from retinue.teams.database import TeamDatabase, TeamTransaction
 from retinue.teams.members import MAX_NAME_CHARS, TeamMember
 from retinue.teams.roles import SERVICE_SCOPES, TeamRole
 from retinue.teams.settings import SignInLimits
@@ -146,14 +146,12 @@ class AccessStore:
         """End an access; every gateway closes its connections. False if it had ended before."""
         with self._database.transaction() as transaction:
             ended = transaction.run("end_access", id=identity, now=self._database.now())
-            transaction.notify()
             return bool(ended)
 
     def end_all(self, member: str) -> None:
         """End everything that a member signed in with."""
         with self._database.transaction() as transaction:
             transaction.run("end_all_access", member=member, now=self._database.now(), kept=[])
-            transaction.notify()
 
     def due(self) -> tuple[str, ...]:
         """The ids of sign-ins for which the identity provider has to be asked again."""
@@ -177,7 +175,7 @@ class AccessStore:
             transaction.run("delete_old_access", before=self._database.now() - timedelta(days=KEPT_DAYS))
 
 
-def _with_members(transaction: Transaction, rows: list[dict[str, Any]]) -> tuple[LiveAccess, ...]:
+def _with_members(transaction: TeamTransaction, rows: list[dict[str, Any]]) -> tuple[LiveAccess, ...]:
     found = [convert(row, MemberAccess) for row in rows]
     members = {}
     for access in found:

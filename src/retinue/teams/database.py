@@ -15,16 +15,13 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ConfigError, UsageError
 from retinue.storage.postgres.server import Connection, PostgresServer, read_statements
 
-CHANNEL = "retinue_access"
-"""The notification that the access of a team's members may have changed."""
-
 
 @cache
 def _statements() -> Mapping[str, bytes]:
     return read_statements("retinue.teams", "teams.sql")
 
 
-class Transaction:
+class TeamTransaction:
     """A transaction that sees one team."""
 
     def __init__(self, connection: Connection, team: str) -> None:
@@ -37,10 +34,6 @@ class Transaction:
             cursor.execute(_statements()[statement], {**values, "team": self._team})
             return cursor.fetchall() if cursor.description is not None else []
 
-    def notify(self) -> None:
-        """Notify all gateways of the team, at the end of the transaction, that access may have changed."""
-        self.run("notify")
-
 
 class TeamDatabase:
     """The rows of one team. Any thread may use it."""
@@ -51,9 +44,9 @@ class TeamDatabase:
         self.clock = clock
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Iterator[TeamTransaction]:
         with self.server.connection() as connection, connection.transaction():
-            found = Transaction(connection, self.team)
+            found = TeamTransaction(connection, self.team)
             found.run("become")
             yield found
 
@@ -95,9 +88,9 @@ class TeamRegistry:
         self._clock = clock
 
     @contextmanager
-    def _transaction(self) -> Iterator[Transaction]:
+    def _transaction(self) -> Iterator[TeamTransaction]:
         with self._server.connection() as connection, connection.transaction():
-            found = Transaction(connection, "")
+            found = TeamTransaction(connection, "")
             found.run("become_operator")
             yield found
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
 from retinue.teams.bearer import INVITATION, is_same, make_bearer, split_bearer
-from retinue.teams.database import TeamDatabase, Transaction
+from retinue.teams.database import TeamDatabase, TeamTransaction
 from retinue.teams.roles import AGENT_ROLES, TeamRole, may_give, scopes_by_agent, scopes_of
 from retinue.wire.protocol import Scope
 
@@ -118,7 +119,6 @@ class MemberStore:
             if role is not TeamRole.OWNER:
                 _keep_owner(transaction, member)
             transaction.run("set_role", id=member.id, role=role.value)
-            transaction.notify()
             return _require(transaction, member.id)
 
     def set_agent_role(self, which: str, agent: str, role: TeamRole | None, actor: TeamRole) -> TeamMember:
@@ -133,7 +133,6 @@ class MemberStore:
                 transaction.run("drop_agent_role", id=member.id, agent=agent)
             else:
                 transaction.run("set_agent_role", id=member.id, agent=agent, role=role.value)
-            transaction.notify()
             return _require(transaction, member.id)
 
     def deactivate(self, which: str, actor: TeamRole) -> TeamMember:
@@ -145,7 +144,6 @@ class MemberStore:
             now = self._database.now()
             transaction.run("set_deactivated", id=member.id, at=now)
             transaction.run("end_all_access", member=member.id, now=now, kept=[])
-            transaction.notify()
             return _require(transaction, member.id)
 
     def activate(self, which: str, actor: TeamRole) -> TeamMember:
@@ -161,7 +159,6 @@ class MemberStore:
         with self._database.transaction() as transaction:
             transaction.run("set_password", id=member, password=password)
             transaction.run("end_all_access", member=member, now=self._database.now(), kept=["service"])
-            transaction.notify()
 
     def record_seen(self, member: str) -> None:
         with self._database.transaction() as transaction:
@@ -189,6 +186,11 @@ class MemberStore:
                 convert(row, Invitation) for row in transaction.run("list_invitations", now=self._database.now())
             )
 
+    def withdraw(self, identity: str) -> bool:
+        """Make an invitation invalid. False if there is none, or it was used."""
+        with self._database.transaction() as transaction:
+            return bool(transaction.run("use_invitation", id=identity, now=self._database.now()))
+
     def accept(self, text: str, name: str, password: str) -> TeamMember:
         """Make a member of an invited person, with the hash of a password. Works once."""
         parts = split_bearer(text.strip(), INVITATION)
@@ -202,7 +204,19 @@ class MemberStore:
             new = NewMember(found.login, name or found.login, found.role, password)
             return self._add(transaction, new, TeamRole.OWNER)
 
-    def _add(self, transaction: Transaction, new: NewMember, actor: TeamRole) -> TeamMember:
+    def accept_identity(self, new: NewMember) -> TeamMember | None:
+        """Make a member of an invited person whose address an identity provider has verified; None if not invited.
+
+        The invitation decides the role.
+        """
+        now = self._database.now()
+        with self._database.transaction() as transaction:
+            rows = transaction.run("find_invitation_for", login=read_login(new.login), now=now)
+            if not rows or not transaction.run("use_invitation", id=rows[0]["id"], now=now):
+                return None
+            return self._add(transaction, replace(new, role=TeamRole(rows[0]["role"])), TeamRole.OWNER)
+
+    def _add(self, transaction: TeamTransaction, new: NewMember, actor: TeamRole) -> TeamMember:
         login, identity = read_login(new.login), secrets.token_hex(6)
         _check_actor(actor, None, new.role)
         added = transaction.run(
@@ -230,7 +244,7 @@ def read_login(text: str) -> str:
 
 
 def _members(
-    transaction: Transaction,
+    transaction: TeamTransaction,
     *,
     id: str | None = None,  # noqa: A002 - the name of the column
     login: str | None = None,
@@ -241,12 +255,12 @@ def _members(
     return tuple(convert(row, TeamMember) for row in rows)
 
 
-def _find(transaction: Transaction, which: str) -> TeamMember | None:
+def _find(transaction: TeamTransaction, which: str) -> TeamMember | None:
     found = _members(transaction, id=which) or _members(transaction, login=which)
     return found[0] if found else None
 
 
-def _require(transaction: Transaction, which: str) -> TeamMember:
+def _require(transaction: TeamTransaction, which: str) -> TeamMember:
     found = _find(transaction, which)
     if found is None:
         raise UsageError(f"There is no member '{which}'. `retinue members list` shows all members.")
@@ -265,7 +279,7 @@ class RoleRefused(UsageError):
     """A member's role does not allow a change of another member."""
 
 
-def _keep_owner(transaction: Transaction, member: TeamMember) -> None:
+def _keep_owner(transaction: TeamTransaction, member: TeamMember) -> None:
     owners = [row["id"] for row in transaction.run("lock_owners")]
     if owners == [member.id]:
         raise UsageError("This is the only owner of the team. Make another member an owner first.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Literal
 
 from retinue.security.secrets import SecretValue
 from retinue.settings import Duration, Settings, key
@@ -40,6 +41,39 @@ class PasswordSettings(Settings):
     """Minimum length of a new password."""
 
 
+GivenRole = Literal["owner", "admin", "operator", "member", "viewer"]
+
+
+def _check_issuer(value: str | None) -> None:
+    if value is not None and not re.fullmatch(
+        r"https://[^?#\s]+|http://(localhost|127\.0\.0\.1)(:\d+)?[^?#\s]*", value
+    ):
+        raise ValueError("must be an address that begins with https://, exactly as the provider writes it")
+
+
+class IdentityProviderSettings(Settings):
+    """Sign-in at an identity provider with OpenID Connect."""
+
+    issuer: str | None = key(None, check=_check_issuer)
+    """The issuer of the provider, such as https://accounts.example.org. Unset: no sign-in at a provider."""
+    name: str = key("Single sign-on")
+    """The name of the provider on the sign-in page."""
+    client_id: str | None = key(None)
+    """The id of Retinue at the provider. The redirect address is `teams.publicUrl` with `/auth/callback`."""
+    client_secret: SecretValue | None = key(None)
+    """The client secret; without one Retinue is a public client, which PKCE protects."""
+    scopes: tuple[str, ...] = key(("openid", "profile", "email"))
+    """What to request from the provider; `offline_access` may be needed for a refresh token."""
+    groups_claim: str = key("groups")
+    """The claim with the groups of a person."""
+    roles: dict[str, GivenRole] = key({})
+    """The role that each group gives; the highest one counts. With an entry, the groups decide at each check."""
+    default_role: GivenRole | None = key(None)
+    """The role of people without such a group. Unset: they need an invitation."""
+    check_every: Duration = key(timedelta(minutes=15))
+    """How often the provider is asked whether a person still has access; needs a refresh token."""
+
+
 class TeamsSettings(Settings):
     """Members who sign in, with roles; needs `storage.url` and the extra `teams`."""
 
@@ -55,3 +89,5 @@ class TeamsSettings(Settings):
     """How long a sign-in is valid."""
     password: PasswordSettings = key(PasswordSettings)
     """Sign-in with a password."""
+    provider: IdentityProviderSettings = key(IdentityProviderSettings)
+    """Sign-in at an identity provider with OpenID Connect."""

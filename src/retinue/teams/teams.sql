@@ -7,9 +7,6 @@ SELECT set_config('app.operator', 'on', true)
 -- name: find_bypass
 SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)
 
--- name: notify
-SELECT pg_notify('retinue_access', %(team)s)
-
 -- name: add_organisation
 INSERT INTO organisation (id, name, created_at) VALUES (%(id)s, %(name)s, %(now)s) ON CONFLICT (id) DO NOTHING
 
@@ -80,6 +77,10 @@ WHERE team = %(team)s AND used_at IS NULL AND expires_at > %(now)s ORDER BY crea
 -- name: find_invitation
 SELECT id, login, role, invited_by, created_at, expires_at, hash FROM team_invitation
 WHERE team = %(team)s AND id = %(id)s AND used_at IS NULL AND expires_at > %(now)s
+
+-- name: find_invitation_for
+SELECT id, role FROM team_invitation
+WHERE team = %(team)s AND login = %(login)s AND used_at IS NULL AND expires_at > %(now)s ORDER BY created_at DESC LIMIT 1
 
 -- name: use_invitation
 UPDATE team_invitation SET used_at = %(now)s WHERE team = %(team)s AND id = %(id)s AND used_at IS NULL RETURNING id

@@ -24,6 +24,7 @@ def record_write(context: ToolContext, root: Root, path: str, *, before: str, af
     """Record the label of what a request is about to write to a file; lines that stay keep theirs."""
     if context.writes is None:
         return
+    _record_new_folders(context, root, path)
     name, session = recorded_path(context, root, path), str(context.session)
     known = context.writes.label_of(name)
     if before and known.via is Via.UNRECORDED:
@@ -53,7 +54,18 @@ def keeps_lines_apart(context: ToolContext, root: Root, path: str) -> bool:
 def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
     """Record that a file is about to be renamed, whether or not the request is tainted."""
     if context.writes is not None:
+        _record_new_folders(context, root, new)
         context.writes.carry(recorded_path(context, root, old), recorded_path(context, root, new))
+
+
+def _record_new_folders(context: ToolContext, root: Root, path: str) -> None:
+    """Label the folders that a tainted request is about to create: their names are text as well."""
+    if context.writes is None or not context.tainted:
+        return
+    folder = path.rpartition("/")[0]
+    while folder and not (root.path / folder).exists():
+        context.writes.label_new(recorded_path(context, root, folder), Label(context.label.origin), Via.TOOL)
+        folder = folder.rpartition("/")[0]
 
 
 def label_of_text(context: ToolContext, root: Root, path: str, text: str) -> Label:

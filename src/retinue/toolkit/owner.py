@@ -13,7 +13,9 @@ import anyio
 from retinue.core.approval import ApprovalDecision, ApprovalRequest
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
+from retinue.core.sinks import Sink
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.web.outflow import show_answer
 from retinue.tools.approvals.view import QUESTION, YES_OR_NO, answer_text
 from retinue.tools.sinks import TAINTED_REASON
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
@@ -41,8 +43,8 @@ class WebhookArguments(Arguments):
 class OwnerContact(Protocol):
     """Reaches the owner; every method raises `RetinueError` if that is not possible."""
 
-    def notify(self, agent: AgentId, key: str, text: str) -> str:
-        """Send a notification, once for each key; return where it goes."""
+    def notify(self, agent: AgentId, key: str, text: str, *, loads_links: bool = True) -> str:
+        """Send a notification, once for each key; return where it goes. `loads_links` allows previews of links."""
         ...
 
     def check_webhook(self, name: str) -> None:
@@ -60,7 +62,9 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
 
     async def notify(arguments: NotifyArguments, context: ToolContext) -> ToolOutput:
         with reported_to_model(RetinueError):
-            place = contact().notify(context.agent, f"{context.run}:{context.call_id}", arguments.text)
+            # A chat that loads a picture or a preview sends the address, which may contain what the agent has read.
+            text, is_free = show_answer(arguments.text, context), not context.asks_at(Sink.FETCH)
+            place = contact().notify(context.agent, f"{context.run}:{context.call_id}", text, loads_links=is_free)
         return ToolOutput.of(f"The owner is notified: {place}.")
 
     async def confirm(arguments: QuestionArguments, context: ToolContext) -> ToolOutput:

@@ -44,6 +44,7 @@ PAGES = {
 }
 _INSTRUCTIONS = ("AGENTS.md", "SOUL.md", "HEARTBEAT.md", "MEMORY.md", "TOOLS.md", "skills/evil/SKILL.md")
 _NOTES = ("list.txt", "list2.txt", "run.sh", "memory/list.md")
+_COMPACTION = {"qualityGuard": {"enabled": False}, "keepRecentTokens": 500}
 _SUBAGENT = "[Sub-agent task]"
 _ON_STAGE: list[Scene] = []
 
@@ -103,12 +104,16 @@ class Scene:
             key = SessionKey.parse(f"agent:main:http:chat:direct:eve-{self.sessions}")
             inbound = Inbound(text, key, owner=False, sender="eve", channel="http", origin=origin)
         self.model.script.extend(replies)
-        outcome = await self.runtime.say(inbound, _ignore, self.ask)
-        while self.runtime.dispatcher.active:  # sub-agents, and what their parent says about them
+        outcome = await self.runtime.say(inbound, ignore, self.ask)
+        await self.rest()
+        return "\n".join((outcome.text, *outcome.media, *outcome.preceding))
+
+    async def rest(self) -> None:
+        """Wait for sub-agents, and what their parent says about them; then forget the script."""
+        while self.runtime.dispatcher.active:
             await anyio.sleep(0.01)
         self.model.script.clear()
         self.model.for_children.clear()
-        return "\n".join((outcome.text, *outcome.media, *outcome.preceding))
 
     def distrust(self, path: str, text: str) -> None:
         """Write a file that came from elsewhere."""
@@ -153,7 +158,7 @@ def _publish_nothing(*event: object) -> None:
     """Show nothing."""
 
 
-async def _ignore(event: object) -> None:
+async def ignore(event: object) -> None:
     """Show nothing."""
 
 
@@ -188,7 +193,7 @@ def _configure(model: Obedient, more: Mapping[str, Any]) -> dict[str, Any]:
     account = {"token": "bridge-token-0123456789", "webhookUrl": "http://127.0.0.1:9/hook", "media": True}
     return {
         "models": {"providers": {"test": provider}},
-        "agents": {"defaults": {"model": "test/test-model"}},
+        "agents": {"defaults": {"model": "test/test-model", "compaction": _COMPACTION}},
         "tools": {"web": {"search": {"provider": "searxng", "baseUrl": SEARCH}}},
         "commands": {"ownerAllowFrom": ["http:ada"]},
         "channels": {"http": {"dmPolicy": "open", "accounts": {"chat": account}}},

@@ -73,10 +73,13 @@ class Script:
 
     path: Path
     workspace: Workspace
+    libraries: bool = False
+    """Whether the libraries that the script declares are there, as `uv run` provides them."""
 
     # -S: no site-packages, because the user's python3 may have none of ours.
     def _call(self, arguments: tuple[object, ...], stdin: str) -> subprocess.CompletedProcess[str]:
-        done = self.workspace.call([sys.executable, "-S", str(self.path), *map(str, arguments)], stdin)
+        switches = [] if self.libraries else ["-S"]
+        done = self.workspace.call([sys.executable, *switches, str(self.path), *map(str, arguments)], stdin)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
@@ -109,7 +112,22 @@ class Script:
         return done.stderr
 
 
-def script(skill: str, name: str, workspace: Workspace) -> Script:
+def script(skill: str, name: str, workspace: Workspace, *, libraries: bool = False) -> Script:
     path = BUNDLED / skill / "scripts" / name
     assert path.is_file()
-    return Script(path, workspace)
+    return Script(path, workspace, libraries)
+
+
+def stand_in(folder: Path, name: str, program: str) -> None:
+    """Put a Python program into a folder of PATH, in place of one that tests cannot expect."""
+    file = folder / name
+    folder.mkdir(exist_ok=True)
+    file.write_text(f"#!{sys.executable}\n{program}")
+    file.chmod(0o755)
+
+
+UV = """import os, sys
+assert sys.argv[1] == "run"
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+"""Runs scripts as uv does, with the libraries of the tests."""

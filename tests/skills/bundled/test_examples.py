@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.skills.bundled.scripts import BUNDLED, Workspace, script, shell_blocks
+from tests.skills.bundled.scripts import BUNDLED, UV, Workspace, script, shell_blocks, stand_in
+from tests.skills.bundled.test_pdf import make_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +85,102 @@ def test_skill_creator(workspace: Workspace) -> None:
     (printed,) = run_examples("skill-creator", workspace)
     assert "error" not in printed
     assert (workspace.folder / "skills/meal-plan/scripts/meal_plan.py").is_file()
+
+
+def test_contacts(workspace: Workspace) -> None:
+    (printed,) = run_examples("contacts", workspace)
+    assert "2030-12-10  Ada Lovelace  215" in printed
+    assert workspace.read("contacts.vcf") == ""
+
+
+def test_bookmarks(workspace: Workspace) -> None:
+    (printed,) = run_examples("bookmarks", workspace)
+    assert "All about tea  https://example.org/tea  #food  brewing times" in printed
+    assert "All about tea" in workspace.read("bookmarks.html")
+
+
+def test_reminders(workspace: Workspace) -> None:
+    (printed,) = run_examples("reminders", workspace)
+    assert "Tue 2030-05-14 19:30  Water the plants  (every week)" in printed
+
+
+def test_journal(workspace: Workspace) -> None:
+    (printed,) = run_examples("journal", workspace)
+    assert printed.count("Walked along the river.") == 4
+    assert "mood by month: {'2030-05': 4.0}" in printed
+
+
+def test_meeting_notes(workspace: Workspace) -> None:
+    (printed,) = run_examples("meeting-notes", workspace)
+    assert "Ada  sign the contract  2030-05-20  OVERDUE" in printed
+    assert "the offer of Smith is accepted" in printed
+
+
+def test_travel_plan(workspace: Workspace) -> None:
+    (printed,) = run_examples("travel-plan", workspace)
+    assert "2. 09:40 Europe/Zurich - 2030-05-14 14:35 America/New_York  flight: LX 64 to Miami" in printed
+    assert "Nothing." in printed
+    assert "- passport" in printed
+
+
+def test_translation_memory(workspace: Workspace) -> None:
+    (printed,) = run_examples("translation-memory", workspace)
+    assert "Bitte starten Sie das Gerät neu." in printed
+    assert "Nothing." in printed
+
+
+def test_web_research(workspace: Workspace) -> None:
+    (printed,) = run_examples("web-research", workspace)
+    assert '    "brewed at 80 degrees"' in printed
+    assert "Nothing." in printed
+    assert "[1] All about tea. https://example.org/tea (read " in printed
+
+
+def test_pdf(tmp_path: Path) -> None:
+    workspace = with_uv(tmp_path)
+    workspace.write("report.pdf", make_pdf("One", "Two", "Three", "Four"))
+    (printed,) = run_examples("pdf", workspace)
+    assert printed.startswith("--- page 1 ---\nOne")
+    assert "file: all.pdf\npages: 6" in printed
+
+
+def test_images(tmp_path: Path) -> None:
+    workspace = with_uv(tmp_path)
+    Image.new("RGB", (1_000, 500), "red").save(workspace.folder / "photo.jpg")
+    (printed,) = run_examples("images", workspace)
+    assert "file: small.webp\nwidth: 800\nheight: 400" in printed
+    assert "file: overview.png\npictures: 2" in printed
+
+
+def test_long_summary(workspace: Workspace) -> None:
+    (printed,) = run_examples("long-summary", workspace)
+    assert "part 2: lines 5-7, missing" in printed
+    assert printed.endswith("[part 2, lines 5-7]\nTea needs rain.\n")
+
+
+def test_sqlite(workspace: Workspace) -> None:
+    (printed,) = run_examples("sqlite", workspace)
+    assert "sales (table, 2 rows)" in printed
+    assert "day,amount\n2030-05-14,23.8\n" in printed
+
+
+def test_log_reader(workspace: Workspace) -> None:
+    (printed,) = run_examples("log-reader", workspace)
+    assert "2  error     no answer from <address> after <n> ms" in printed
+    assert "  at line 3" in printed
+
+
+def test_system_monitor(workspace: Workspace) -> None:
+    first, *_ = shell_blocks(BUNDLED / "system-monitor")
+    printed = workspace.shell("\n".join(line for line in first.splitlines() if "--problems" not in line))
+    assert '"disks": [' in printed
+
+
+def with_uv(folder: Path) -> Workspace:
+    """A workspace with a stand-in for uv."""
+    stand_in(folder / "bin", "uv", UV)
+    (folder / "workspace").mkdir()
+    return Workspace(folder / "workspace", {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"})
 
 
 @pytest.mark.slow

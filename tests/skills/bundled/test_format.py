@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from retinue.core.text import estimate_tokens
+from retinue.skills.catalog import render_catalog
 from retinue.skills.skill import SkillTier, parse_skill
+from tests.core.tokenizer import count_tokens
 from tests.skills.bundled.scripts import (
     BUNDLED,
     SKILLS,
@@ -26,24 +30,25 @@ SCRIPTS = tuple(sorted(BUNDLED.glob("*/scripts/*.py")))
 each_skill = pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.name)
 each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parts[-3]}/{path.name}")
 
-NEEDS = {
-    "backup": ("python3",),
-    "calendar": ("python3",),
-    "csv-report": ("python3",),
-    "expenses": ("python3",),
-    "feeds": ("python3",),
+NEEDS: dict[str, tuple[str, ...]] = {
+    "git": ("git", "python3"),
     "github": ("gh", "python3"),
-    "notes": ("python3",),
-    "skill-creator": ("python3",),
+    "images": ("uv",),
+    "mqtt": ("uv",),
+    "pdf": ("uv",),
+    "postgres": ("psql", "python3"),
+    "ssh": ("ssh", "python3"),
     "tmux": ("tmux", "python3"),
-    "todo": ("python3",),
-    "unit-time": ("python3",),
-    "weather": ("python3",),
 }
+"""The programs of the skills that need more than Python."""
+IMPORTED_AS = {"pillow": "PIL", "paho-mqtt": "paho"}
 
 
-def test_the_bundled_skills_are_the_ones_we_know() -> None:
-    assert [path.name for path in SKILLS] == sorted(NEEDS)
+def test_there_are_many_and_every_script_has_a_test() -> None:
+    assert len(SKILLS) >= 38
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    missing = [path.name for path in SCRIPTS if path.stat().st_mode & 0o100 and f'"{path.name}"' not in tests]
+    assert missing == []
 
 
 @each_skill
@@ -64,7 +69,7 @@ def test_our_own_reader_finds_its_needs(skill: Path) -> None:
     location = skill / "SKILL.md"
     parsed = parse_skill(location.read_bytes(), location, SkillTier.BUNDLED)
     assert parsed.name == skill.name
-    assert parsed.requirements.bins == NEEDS[skill.name]
+    assert parsed.requirements.bins == NEEDS.get(skill.name, ("python3",))
     assert parsed.emoji
     assert parsed.license == "MIT"
 
@@ -88,6 +93,14 @@ def test_names_and_descriptions_of_all_skills_cost_little_in_every_prompt() -> N
     assert estimate_tokens(listed) <= 30 * len(SKILLS)
 
 
+def test_the_list_of_all_skills_leaves_room_for_the_rest_of_the_prompt() -> None:
+    """`test_the_fixed_request_is_small` counts what is listed on the machine of the tests; here every need is met."""
+    parsed = [parse_skill((skill / "SKILL.md").read_bytes(), skill / "SKILL.md", SkillTier.BUNDLED) for skill in SKILLS]
+    catalog = render_catalog(parsed, max_skills=150, max_chars=30_000, home=Path("/home/ada"))
+    assert len(catalog.listed) == len(SKILLS)
+    assert count_tokens(catalog.text) <= 1_100
+
+
 @each_skill
 def test_its_shell_examples_parse(skill: Path, workspace: Workspace) -> None:
     blocks = shell_blocks(skill)
@@ -103,8 +116,26 @@ def test_our_own_checker_finds_nothing_to_improve(skill: Path, workspace: Worksp
     assert script("skill-creator", "skill.py", workspace).run("check", skill) == "No problems found.\n"
 
 
+def declared_libraries(path: Path) -> set[str]:
+    """The libraries in the inline metadata of a script, without their versions."""
+    block = re.search(r"^# /// script\n(.*?)^# ///$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    if block is None:
+        return set()
+    declared = tomllib.loads(block[1].replace("# ", ""))
+    return {re.split("[<>=]", each)[0] for each in declared["dependencies"]}
+
+
 @each_script
-def test_a_script_needs_nothing_but_the_standard_library(path: Path) -> None:
+def test_the_tests_have_the_libraries_that_a_script_declares(path: Path) -> None:
+    project = tomllib.loads((BUNDLED.parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    installed = {re.split("[<>=]", each)[0] for each in project["dependency-groups"]["dev"]}
+    declared = declared_libraries(path)
+    assert declared <= installed
+    assert ("uv run" in (path.parents[1] / "SKILL.md").read_text(encoding="utf-8")) == bool(declared)
+
+
+@each_script
+def test_a_script_needs_nothing_but_the_standard_library_and_what_it_declares(path: Path) -> None:
     siblings = {other.stem for other in path.parent.glob("*.py")}
     imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 11))):
@@ -113,7 +144,8 @@ def test_a_script_needs_nothing_but_the_standard_library(path: Path) -> None:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
             imported.add(str(node.module).partition(".")[0])
-    assert imported <= sys.stdlib_module_names | siblings
+    declared = {IMPORTED_AS.get(name, name) for name in declared_libraries(path)}
+    assert imported - sys.stdlib_module_names - siblings == declared
 
 
 @each_script
@@ -135,7 +167,8 @@ def test_a_script_that_can_be_started_is_executable_and_explains_itself(path: Pa
 def test_a_script_is_named_in_its_skill(path: Path) -> None:
     if path.read_bytes().startswith(b"#!"):
         text = (path.parents[1] / "SKILL.md").read_text(encoding="utf-8")
-        assert f"python3 {{baseDir}}/scripts/{path.name}" in text
+        runner = "uv run" if declared_libraries(path) else "python3"
+        assert f"{runner} {{baseDir}}/scripts/{path.name}" in text
 
 
 def test_using_a_skill_leaves_its_folder_unchanged(workspace: Workspace) -> None:

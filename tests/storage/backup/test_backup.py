@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import UsageError
-from retinue.storage.backup.create import CreatedBackup, create_backup
+from retinue.storage.backup.create import AgentScope, CreatedBackup, create_backup
 from retinue.storage.backup.repository import Repository
 from retinue.storage.backup.restore import restore_in_place, restore_new
 from retinue.storage.home_paths import HomePaths
@@ -195,6 +195,27 @@ def test_prune_keeps_what_the_other_backups_need(home: Path, repository: Reposit
     assert repository.verify(repository.ids()) == ()
     restore_new(repository, second.id, tmp_path / "new")
     assert _files(tmp_path / "new") == _files(home)
+
+
+def test_backups_of_an_agent_do_not_displace_those_of_the_home(home: Path, repository: Repository) -> None:
+    whole = [_back_up(home, repository, later).id for later in range(2)]
+    scope = AgentScope("main", ("agents/main",), b"the settings")
+    with repository.locked(exclusive=True):
+        of_agent = [create_backup(home, repository, NOW + timedelta(seconds=later), scope) for later in (2, 3)]
+    assert [made.new_objects for made in of_agent] == [1, 0], "the state of the agent is new, its files are not"
+    assert repository.prune(1)[0] == (whole[0], of_agent[0].id)
+    assert repository.ids() == (whole[1], of_agent[1].id)
+    assert repository.verify(repository.ids()) == ()
+
+
+def test_a_damaged_manifest_is_pruned_when_it_is_old(home: Path, repository: Repository) -> None:
+    made = [_back_up(home, repository, later).id for later in range(3)]
+    _flip(repository.path / "snapshots" / f"{made[0]}.json")
+    assert repository.prune(2)[0] == (made[0],)
+    _flip(repository.path / "snapshots" / f"{made[2]}.json")
+    with pytest.raises(BackupFailed, match="damaged"):
+        repository.prune(1)
+    assert repository.ids() == tuple(made[1:])
 
 
 def test_backups_inside_the_home_are_refused(home: Path) -> None:

@@ -34,6 +34,7 @@ from retinue.channels.discord.gateway import (
 )
 from retinue.channels.discord.markup import render_markup
 from retinue.channels.discord.settings import DiscordSettings
+from retinue.channels.known_chats import DirectChats
 from retinue.channels.service_client import Backoff, Upload
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage, PeerKind
 from retinue.core.errors import RetinueError
@@ -44,8 +45,9 @@ TOKEN_VARIABLE = "DISCORD_BOT_TOKEN"  # noqa: S105 - the name of a variable
 SUPPRESS_EMBEDS, EPHEMERAL = 1 << 2, 1 << 6
 CHANNEL_MESSAGE, DEFERRED_UPDATE = 4, 6
 HISTORY = "100"
+MAX_PAGES = 10
+"""How many pages of a chat are read after an interruption."""
 MAX_COMMANDS = 100
-MAX_CHATS = 1_000
 
 
 def make_channel(parts: ChannelParts) -> DiscordChannel:
@@ -64,8 +66,7 @@ class DiscordChannel:
         self._api = api
         self._token = token
         self._reader: DiscordEventReader | None = None
-        self._chats: dict[str, str] = {}
-        """The ids of the direct chats with people."""
+        self._chats = DirectChats()
         self.close = api.close
 
     @property
@@ -151,15 +152,37 @@ class DiscordChannel:
 
     async def _catch_up(self, chat: str, last: str, position: GatewayPosition, inbox: ChannelInbox) -> GatewayPosition:
         """Read the messages of a chat that were written while there was no session."""
-        try:
-            found = await self._api.call("GET", f"channels/{chat}/messages", after=last, limit=HISTORY)
-        except DiscordRefused as error:
-            log.info("the messages of %s could not be read: %s", chat, error)
-            return position
-        for message in sorted(found or (), key=lambda each: int(each["id"])):
-            await self._take_message(message, inbox)
-            position = position.with_message(chat, str(message["id"]))
+        assert self._reader is not None
+        members: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            try:
+                found = await self._api.call("GET", f"channels/{chat}/messages", after=last, limit=HISTORY)
+                # These messages do not say that they are of a server, so they would be taken for direct ones.
+                facts = await self._api.call("GET", f"channels/{chat}") if found else {}
+            except DiscordRefused as error:
+                log.info("the messages of %s could not be read: %s", chat, error)
+                break
+            self._reader.learn_channel(facts)
+            guild = str(facts.get("guild_id") or "")
+            for message in sorted(found or (), key=lambda each: int(each["id"])):
+                last, author = str(message["id"]), str(message["author"]["id"])
+                if guild:
+                    if author not in members:
+                        members[author] = await self._find_member(guild, author)
+                    message |= {"guild_id": guild, "member": members[author]}
+                await self._take_message(message, inbox)
+                position = position.with_message(chat, last)
+            if len(found or ()) < int(HISTORY):
+                break
         return position
+
+    async def _find_member(self, guild: str, person: str) -> dict[str, Any]:
+        """Return what a server says of a person, such as the roles; nothing of those who left it."""
+        try:
+            found: dict[str, Any] = await self._api.call("GET", f"guilds/{guild}/members/{person}")
+        except DiscordRefused:
+            return {}
+        return found
 
     async def _take_message(self, data: Mapping[str, Any], inbox: ChannelInbox) -> None:
         assert self._reader is not None
@@ -194,7 +217,7 @@ class DiscordChannel:
             case _:
                 return
         kind = DEFERRED_UPDATE if data.get("type") == COMPONENT and not told else CHANNEL_MESSAGE
-        answer = {"type": kind, "data": {"content": told[:1_900], "flags": EPHEMERAL} if told else None}
+        answer = {"type": kind, **({"data": {"content": told[:1_900], "flags": EPHEMERAL}} if told else {})}
         try:
             await self._api.call("POST", f"interactions/{data['id']}/{data['token']}/callback", answer)
         except RetinueError as error:
@@ -202,9 +225,7 @@ class DiscordChannel:
 
     def _remember_chat(self, origin: Origin, chat: str) -> None:
         if origin.kind is PeerKind.DIRECT:
-            while len(self._chats) >= MAX_CHATS:
-                del self._chats[next(iter(self._chats))]
-            self._chats[origin.peer] = chat
+            self._chats.remember(origin.peer, chat)
 
     async def send(self, outgoing: OutgoingMessage) -> str | None:
         chat = await self._chat_of(outgoing.to)
@@ -243,8 +264,6 @@ class DiscordChannel:
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
         """Look for a message in the chat: one of the bot with the same content, after the last known one."""
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         known = [each for each in (after, outgoing.to.message_id) if each and each.isdecimal()]
         if self._reader is None:
             await self.identify()
@@ -264,10 +283,10 @@ class DiscordChannel:
         """Return the id of a chat; a direct chat is opened if its id is not known yet."""
         if to.kind is not PeerKind.DIRECT:
             return to.thread or to.peer
-        if to.peer not in self._chats:
-            opened = await self._api.call("POST", "users/@me/channels", {"recipient_id": to.peer})
-            self._chats[to.peer] = str(opened["id"])
-        return self._chats[to.peer]
+        if known := self._chats.find(to.peer):
+            return known
+        opened = await self._api.call("POST", "users/@me/channels", {"recipient_id": to.peer})
+        return self._chats.remember(to.peer, str(opened["id"]))
 
     async def show_typing(self, to: Origin) -> None:
         await self._api.call("POST", f"channels/{await self._chat_of(to)}/typing", {})

@@ -175,11 +175,24 @@ class AudioSettings(OpenSettings):
     """The largest recording that is transcribed."""
 
 
+class DocumentSettings(OpenSettings):
+    """Documents in messages: PDF, Office, OpenDocument, web pages and plain text."""
+
+    enabled: bool = key(True)
+    """Whether the agent gets their text with the message."""
+    max_chars: int = key(20_000, ge=0)
+    """How much of the text of one document is part of the message; the agent can read the rest."""
+
+
 class MediaSettings(OpenSettings):
     """Processing of files in messages."""
 
     audio: AudioSettings = key(AudioSettings)
     """Voice notes."""
+    documents: DocumentSettings = key(DocumentSettings)
+    """Documents."""
+    keep_days: int = key(90, ge=0)
+    """After how many days files of messages are deleted from `media/`; 0 keeps them."""
 
 
 class ToolsSection(ToolsSettings):

@@ -97,6 +97,7 @@ SESSION: tuple[Section[SessionInputs], ...] = (
 TURN: tuple[Section[TurnInputs], ...] = (
     Section("preamble", s.preamble),
     Section("heartbeat", s.heartbeat, files=s.heartbeat_files),
+    Section("standing_facts", s.standing_facts),
     Section("memories", s.memories),
     Section("background_commands", s.background_commands),
     Section("notices", s.notices),

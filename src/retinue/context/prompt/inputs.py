@@ -238,6 +238,8 @@ class RecalledPassage(Struct, frozen=True):
     source: str
     text: str
     label: Label = Label.AGENT
+    is_standing: bool = False
+    """Whether it is an instruction or preference of the owner that governs the message."""
 
 
 class BackgroundCommand(Struct, frozen=True):

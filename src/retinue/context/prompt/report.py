@@ -18,6 +18,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.text import estimate_tokens
 
 _SKILL = re.compile(r"<skill>.*?<name>(.*?)</name>.*?</skill>", re.DOTALL)
+_BUNDLED = re.compile(r"^<bundled [^>]*>\n(.*?)^</bundled>$", re.DOTALL | re.MULTILINE)
 _HASH_DIGITS = 16
 
 
@@ -104,6 +105,9 @@ def _measure_files(records: Iterable[SectionRecord]) -> Iterator[FileSize]:
 def _measure_skills(text: str) -> Iterator[SkillSize]:
     for entry in _SKILL.finditer(text):
         yield SkillSize(html.unescape(entry[1]), len(entry[0]), estimate_tokens(entry[0]))
+    for group in _BUNDLED.finditer(text):
+        for row in group[1].removesuffix("\n").split("\n"):
+            yield SkillSize(html.unescape(row.partition(":")[0]), len(row), estimate_tokens(row))
 
 
 def _measure_tool(tool: ToolSpec) -> ToolSize:

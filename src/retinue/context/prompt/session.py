@@ -184,10 +184,24 @@ def heartbeat_files(inputs: TurnInputs) -> tuple[ContextFile, ...]:
     return (inputs.heartbeat_file,) if inputs.heartbeat_file else ()
 
 
-def memories(inputs: TurnInputs) -> str | None:
-    if not inputs.recollections:
+def standing_facts(inputs: TurnInputs) -> str | None:
+    facts = [f"- {hit.text.strip()} ({label(hit.source)})" for hit in inputs.recollections if hit.is_standing]
+    if not facts:
         return None
-    found = [f"Source: {label(hit.source)}\n{hit.text.strip()}" for hit in inputs.recollections]
+    return "\n".join(
+        [
+            "## Standing Instructions And Preferences",
+            "The user said these before. Follow those that apply to this message; a later one replaces an earlier one.",
+            "",
+            *facts,
+        ]
+    )
+
+
+def memories(inputs: TurnInputs) -> str | None:
+    found = [f"Source: {label(hit.source)}\n{hit.text.strip()}" for hit in inputs.recollections if not hit.is_standing]
+    if not found:
+        return None
     return "\n\n".join(
         ["## Memory Search Results\nRecalled for this message; it may be old or beside the point.", *found]
     )

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,6 +35,22 @@ MAX_RECOGNISED = 1_000
 UNRECOGNISED = "unrecognised"
 
 
+class MemberRights(Struct, frozen=True):
+    """A member of the team, and the scopes for agents for which they differ from those of the role in the team."""
+
+    id: str
+    role: str
+    agents: Mapping[str, frozenset[Scope]] = {}
+
+
+class MemberDirectory(Protocol):
+    """The members who are signed in."""
+
+    def find(self, token: str) -> Principal | None:
+        """The member who presents a token."""
+        ...
+
+
 class Principal(Struct, frozen=True):
     """An authenticated client: its token and what the token allows."""
 
@@ -44,6 +61,8 @@ class Principal(Struct, frozen=True):
     """Whether the client chose the name itself, as a device does."""
     vouches: bool = False
     """Whether the client may say who wrote a message, the owner included, as a bridge to a chat does."""
+    member: MemberRights | None = None
+    """The member of the team who signed in; None for a token of the home."""
 
     @property
     def is_owner(self) -> bool:
@@ -138,6 +157,7 @@ class Authenticator:
         self._pairing_attempts = RateLimiter(clock)
         self._used: dict[str, float] = {}
         self._recognised: OrderedDict[bytes, str] = OrderedDict()
+        self.members: MemberDirectory | None = None
 
     def admit(self, credentials: Credentials, source: RequestSource, device: str) -> Admission:
         """Authenticate a client; raises `RequestRefused`."""
@@ -237,6 +257,14 @@ class Authenticator:
             self._remember(given, "secret")
         return correct
 
+    def refuse_if_locked(self, address: str) -> None:
+        """Raise `RequestRefused` for an address that guessed too often."""
+        _refuse_if_locked(self._failures, address)
+
+    def record_failure(self, address: str) -> None:
+        """Count a wrong password, invitation or code of a member."""
+        self._failures.record(address, self.settings.auth.rate_limit, always=True)
+
     def _admit_device(self, record: TokenRecord, token: str) -> Admission:
         self._record_use(record)
         return Admission(_principal(record), token)
@@ -255,7 +283,7 @@ class Authenticator:
             return Principal("config", "gateway.auth.token", EVERYTHING)
         record = self.tokens.check(credentials.token)
         if record is None:
-            return None
+            return self.members.find(credentials.token) if self.members is not None else None
         self._record_use(record)
         return _principal(record)
 

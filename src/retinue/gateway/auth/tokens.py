@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -19,7 +18,7 @@ from msgspec import Struct, convert
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row, StateChange
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import LOCAL_TOKEN_FILE, read_local_token
@@ -152,20 +151,23 @@ class TokenStore:
             base.execute("DELETE FROM pairing_codes WHERE hash = ?", (digest,))
             return self.insert(base, device, split_scopes(row["scopes"]), "device", None)
 
-    def ensure_local(self, home: HomePaths) -> TokenRecord:
-        """The token of the local command line, in a file that only the owner can read."""
+    def ensure_local(self, home: HomePaths, name: str = "this machine") -> TokenRecord:
+        """The token of the local command line, in a file that only the owner can read.
+
+        Homes that share a database have one each, with a name of its own.
+        """
         found = self.check(read_local_token(home) or "")
         if found is not None and found.kind == "local":
             return found
         with self._database.change(durable=True) as base:
-            base.execute("DELETE FROM gateway_tokens WHERE kind = 'local'")
-            record, text = self.insert(base, "this machine", (Scope.ADMIN,), "local", None)
+            base.execute("DELETE FROM gateway_tokens WHERE kind = 'local' AND name = ?", (name,))
+            record, text = self.insert(base, name, (Scope.ADMIN,), "local", None)
         write_atomic(home.credentials / LOCAL_TOKEN_FILE, f"{text}\n".encode())
         return record
 
     def insert(
         self,
-        base: sqlite3.Connection,
+        base: StateChange,
         name: str,
         scopes: tuple[Scope, ...],
         kind: Kind,
@@ -209,5 +211,5 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _record(row: sqlite3.Row) -> TokenRecord:
+def _record(row: Row) -> TokenRecord:
     return convert(dict(row) | {"scopes": split_scopes(row["scopes"])}, TokenRecord)

@@ -12,6 +12,7 @@ from retinue.context.prompt.report import report_prompt
 from retinue.core.codec import to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
+from retinue.gateway.auth.member_access import scopes_for
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
@@ -22,7 +23,7 @@ from retinue.sessions.usage import UsageRecord, group_of, group_usage, sum_usage
 from retinue.storage.files import NotThere
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
-from retinue.wire.protocol import ErrorCode
+from retinue.wire.protocol import ErrorCode, Scope
 
 if TYPE_CHECKING:
     from retinue.runtime.memory.session_memory import SessionMemory
@@ -36,6 +37,8 @@ async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
     home = call.runtime.home
     rows = []
     for agent in home.config.agents.ids:
+        if Scope.READ not in scopes_for(call.principal, agent):
+            continue
         settings = home.config.agents.resolve(agent)
         identity = identity_of(home, agent)
         rows.append(

@@ -8,6 +8,7 @@ from datetime import timedelta
 from msgspec import convert
 from msgspec.structs import replace
 
+from retinue.gateway.auth.member_access import is_limited, require_for, scopes_for
 from retinue.gateway.auth.pairing import PairingRequest, format_code
 from retinue.gateway.auth.request_source import address_for_others
 from retinue.gateway.auth.tokens import CODE_MINUTES, pairing_link
@@ -15,6 +16,7 @@ from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
 from retinue.tools.approvals.broker import format_outcome
+from retinue.tools.approvals.store import Approval
 from retinue.wire import approvals as wire
 from retinue.wire.frames import Done, Nothing
 from retinue.wire.protocol import ErrorCode, Scope, with_implied
@@ -24,13 +26,15 @@ registry = MethodRegistry()
 
 @registry.implements(wire.APPROVALS_LIST)
 async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
-    pending = call.runtime.shared.permissions.approvals.pending()
+    pending = [each for each in call.runtime.shared.permissions.approvals.pending() if _may_decide(call, each)]
     return wire.PendingList([wire.Pending(each.request, each.asked_at, each.expires_at) for each in pending])
 
 
 @registry.implements(wire.APPROVALS_RESOLVE)
 async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     permissions = call.runtime.shared.permissions
+    if is_limited(call.principal) and (asked := permissions.approvals.find(params.id)) is not None:
+        require_for(call.principal, asked.request.agent, Scope.APPROVE)
     approver = permissions.approver(call.principal.known_as)
     settled = permissions.approvals.decide(
         params.id, params.verdict, approver, reason=params.reason, binding=params.binding
@@ -57,8 +61,13 @@ async def list_history(call: Call, params: wire.ListHistory) -> wire.ApprovalHis
                 because=each.because,
             )
             for each in found
+            if _may_decide(call, each)
         ]
     )
+
+
+def _may_decide(call: Call, approval: Approval) -> bool:
+    return Scope.APPROVE in scopes_for(call.principal, approval.request.agent)
 
 
 @registry.implements(wire.RULES_LIST)

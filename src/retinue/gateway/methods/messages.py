@@ -51,12 +51,14 @@ async def _accept(call: Call, params: wire.Say, *, own_turn: bool) -> wire.Ackno
     session = call.session(params.session_key, params.agent)
     require_channel(call.principal, params.channel)
     require_command_scope(call.principal, params.message)
+    author = call.author(session)
     inbound = Inbound(
         params.message,
         session,
         images=tuple(Image(picture.media_type, picture.data) for picture in params.images),
-        sender=call.principal.sender,
-        owner=call.principal.is_owner,
+        sender=author.sender,
+        owner=author.owner,
+        member=author.member,
         channel=params.channel,
         model=params.model,
         own_turn=own_turn,

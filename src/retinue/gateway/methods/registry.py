@@ -7,6 +7,17 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from retinue.core.keys import RunId
+from retinue.gateway.auth.authenticator import Principal
+from retinue.gateway.auth.member_access import (
+    MEMBER_METHODS,
+    NOT_FOR_MEMBERS,
+    MemberRule,
+    is_limited,
+    require_anywhere,
+    require_for,
+    require_own_run,
+)
 from retinue.gateway.errors import RequestRefused, read_json, read_plain_json
 from retinue.gateway.gateway import Call
 from retinue.wire.frames import Method, Params, Wire
@@ -46,6 +57,17 @@ class MethodRegistry:
         return register
 
 
+def may_call(principal: Principal, method: Method[Any, Any]) -> bool:
+    """Whether a client may call a method, for some agent at least."""
+    if is_limited(principal) and method.name not in MEMBER_METHODS:
+        return False
+    try:
+        require_anywhere(principal, method.scope)
+    except RequestRefused:
+        return False
+    return True
+
+
 async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: str, params: bytes) -> Wire:
     """Call a method with JSON parameters; raises `RequestRefused` if the caller lacks the scope.
 
@@ -56,10 +78,30 @@ async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: st
         raise RequestRefused(
             ErrorCode.NOT_FOUND, f"There is no method '{name[:100]}'. The hello of `connect` lists all methods."
         )
-    call.principal.require(binding.method.scope)
+    require_anywhere(call.principal, binding.method.scope)
+    if is_limited(call.principal) and name not in MEMBER_METHODS:
+        raise RequestRefused(ErrorCode.FORBIDDEN, NOT_FOR_MEMBERS)
     decoded = _read_mapping(params) if binding.takes_mapping else read_json(params, binding.method.params)
+    if is_limited(call.principal):
+        _check_member(call, binding.method, decoded)
     result: Wire = await binding.act(call, decoded)
     return result
+
+
+def _check_member(call: Call, method: Method[Any, Any], params: Any) -> None:
+    """Raise `RequestRefused` if a member may not call a method with these parameters."""
+    match MEMBER_METHODS[method.name]:
+        case MemberRule.GENERAL:
+            require_anywhere(call.principal, method.scope)
+        case MemberRule.AGENT:
+            require_for(call.principal, call.runtime.home.agent_id(params.agent), method.scope)
+        case MemberRule.SESSION:
+            session = call.session(params.session_key, params.agent)
+            require_for(call.principal, session.agent, method.scope)
+        case MemberRule.RUN:
+            session = call.runtime.services.inbox.session_of(RunId(params.run_id))
+            require_own_run(call.principal, session)
+            require_for(call.principal, session.agent, method.scope)
 
 
 def _read_mapping(params: bytes) -> dict[str, Any]:

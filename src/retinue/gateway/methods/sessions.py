@@ -15,6 +15,7 @@ from retinue.core.envelope import Attachment, Inbound, Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage
 from retinue.dispatch.reply import ParsedReply, VisibleStream, parse_reply, show_message
+from retinue.gateway.auth.member_access import is_limited, may_see
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.methods.registry import MethodRegistry
@@ -70,6 +71,8 @@ async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionLi
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
+    if is_limited(call.principal):
+        found = [session for session in found if may_see(call.principal, session.key)]
     found.sort(key=_cursor_of, reverse=True)
     if params.cursor is not None:
         # By value and not by position: a session that was used in the meantime shifts the others.
@@ -202,7 +205,7 @@ async def search(call: Call, params: wire.SearchSessions) -> wire.FoundMessages:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     stores = [call.runtime.agent(agent).store for agent in agents]
-    rows = [(store, session) for store in stores for session in store.list()]
+    rows = [(store, each) for store in stores for each in store.list() if may_see(call.principal, each.key)]
     rows.sort(key=lambda row: _cursor_of(row[1]), reverse=True)
     found, complete = await anyio.to_thread.run_sync(search_transcripts, rows, params.query, params.limit)
     hide = call.runtime.shared.tools.hide
@@ -215,7 +218,7 @@ async def fork(call: Call, params: wire.ForkSession) -> wire.ForkedSession:
     key = _session(call, params)
     store, session = _stored(call, key)
     _, tree = await anyio.to_thread.run_sync(store.read, session.id)
-    fresh = SessionKey.parse(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}")
+    fresh = call.session(f"agent:{key.agent}:{FORK_PREFIX}{secrets.token_hex(5)}", None)
     bodies: list[Body] = [*fork_entries(tree, params.before), SettingChanged(FORKED_FROM, key.text)]
     # A branch that begins with another first message gets its name from that message, like every conversation.
     if params.before is None or len(bodies) > 1:

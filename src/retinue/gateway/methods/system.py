@@ -57,7 +57,7 @@ async def status(call: Call, params: Nothing) -> wire.Status:
         config_hash=gateway.reloader.hash,
         config_problems=list(gateway.reloader.problems),
         draining=state.draining,
-        reports=tuple(read_reports(gateway.runtime.services.database.path).values()),
+        reports=tuple(text for path in gateway.runtime.home.state_files[:1] for text in read_reports(path).values()),
         read_only=describe_read_only(problem, home.paths) if problem else "",
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from retinue.core.extension import ExtensionPoint
+from retinue.gateway.gateway import Gateway
 from retinue.gateway.methods import (
     agents,
     approvals,
@@ -35,6 +36,16 @@ def methods_with_plugins(registry: PluginRegistry) -> Mapping[str, MethodBinding
     """Return the built-in methods and those of plugins, `<plugin>.<name>`."""
     added = registry.extensions[ExtensionPoint.METHODS]
     return {**plugin_methods(added.values()), **all_methods()} if added else all_methods()
+
+
+def gateway_methods(gateway: Gateway) -> Mapping[str, MethodBinding]:
+    """Return the methods of a gateway: also those of plugins, and of a team."""
+    found = methods_with_plugins(gateway.runtime.home.registry)
+    if gateway.members is None:
+        return found
+    from retinue.gateway.methods import team  # a home without a team does not import it
+
+    return {**found, **team.registry.bindings}
 
 
 @cache

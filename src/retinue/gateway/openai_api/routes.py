@@ -13,7 +13,8 @@ from starlette.responses import Response
 from retinue.core.messages import StopReason
 from retinue.core.text import estimate_tokens
 from retinue.dispatch.inbox import UnknownRun
-from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, refuse_if_disabled
+from retinue.gateway.auth.member_access import require_own_run
+from retinue.gateway.endpoint import OpenAIEndpoint, plain_response, principal_of, refuse_if_disabled
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.openai_api import chat, responses
@@ -102,6 +103,7 @@ async def retrieve_response(gateway: Gateway, request: Request) -> Response:
             "response_id", f"There is no response '{name}', or it has expired.", code=ErrorCode.NOT_FOUND
         ) from None
     inbound = accepted.inbound
+    require_own_run(principal_of(request), inbound.session)
     outcome = gateway.runtime.services.inbox.outcome(run)
     if outcome is not None and inbound.answer_format is not None:
         outcome = replace(outcome, text=extract_json(outcome.text))

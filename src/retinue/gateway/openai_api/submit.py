@@ -18,6 +18,7 @@ from retinue.core.labels import Label
 from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage
 from retinue.core.model import ToolSpec
 from retinue.dispatch.inbox import UnknownRun
+from retinue.gateway.auth.member_access import require_for, require_own_run
 from retinue.gateway.endpoint import principal_of
 from retinue.gateway.errors import BadField
 from retinue.gateway.gateway import Call, Gateway
@@ -28,7 +29,7 @@ from retinue.runtime.turns.answer_format import describe_format
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded
 from retinue.tools.policy import TOOL_CALL, TOOL_SEARCH, canonical_name
-from retinue.wire.protocol import ErrorCode
+from retinue.wire.protocol import ErrorCode, Scope
 
 PRODUCT = "retinue"
 DEFAULT_AGENT = "default"
@@ -68,7 +69,8 @@ async def submit(
     """Submit the new message of a conversation, and follow the run that answers it."""
     call = Call(gateway, principal_of(request))
     agent = find_agent(gateway.runtime.home.config, wanted.model)
-    owner = call.principal.is_owner
+    require_for(call.principal, agent, Scope.WRITE)
+    owner = call.principal.is_owner and call.principal.member is None
     if wanted.answer_format is not None:
         conversation.add_instructions(describe_format(wanted.answer_format))
     step = conversation.split(Label.OWNER if owner else Label.AGENT)
@@ -76,6 +78,7 @@ async def submit(
     idempotency = _read_header(request, IDEMPOTENCY_HEADER)
     token = f"{call.principal.token_id}:openai:{idempotency}" if idempotency else None
     session = _choose_session(call, request, wanted, agent, token)
+    author = call.author(session.key)
 
     def has_tool(name: str) -> bool:
         own = canonical_name(name)
@@ -85,8 +88,9 @@ async def submit(
         step.text,
         session.key,
         images=step.images,
-        sender=call.principal.sender,
-        owner=owner,
+        sender=author.sender,
+        owner=author.owner,
+        member=author.member,
         channel=CHANNEL,
         model=_read_header(request, MODEL_HEADER),
         instructions=conversation.instructions,
@@ -121,7 +125,7 @@ def _choose_session(
     call: Call, request: Request, wanted: AgentRequest, agent: AgentId, token: str | None
 ) -> _SessionChoice:
     if wanted.previous is not None:
-        return _continue(call.gateway, wanted.previous, agent)
+        return _continue(call, wanted.previous, agent)
     named = _read_header(request, SESSION_HEADER)
     if named is not None:
         key = call.session(named, agent)
@@ -129,8 +133,8 @@ def _choose_session(
             raise BadField("model", f"The session {key} belongs to the agent '{key.agent}', not to '{agent}'.")
         return _SessionChoice(key)
     if wanted.user:
-        return _SessionChoice(_key(agent, "openai-user", _digest(wanted.user)))
-    return _SessionChoice(_key(agent, "openai", _digest(token) if token else random_uuid()))
+        return _SessionChoice(_key(call, agent, "openai-user", _digest(wanted.user)))
+    return _SessionChoice(_key(call, agent, "openai", _digest(token) if token else random_uuid()))
 
 
 def _start_session(
@@ -159,9 +163,9 @@ def _as_entries(step: ConversationStep, instructions: str) -> Iterable[Body]:
     return tuple(map(MessageAdded, messages))
 
 
-def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _SessionChoice:
+def _continue(call: Call, run: RunId, agent: AgentId) -> _SessionChoice:
     """The session of an earlier response; a copy up to that response if the session has continued since then."""
-    runtime = gateway.runtime
+    runtime = call.runtime
     try:
         session = runtime.services.inbox.session_of(run)
     except UnknownRun:
@@ -170,6 +174,7 @@ def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _SessionChoice:
             f"There is no response '{RESPONSE_PREFIX}{run}', or it has expired. Omit the field to start a new session.",
             code=ErrorCode.NOT_FOUND,
         ) from None
+    require_own_run(call.principal, session)
     if session.agent != agent:
         raise BadField("model", f"The earlier response belongs to the agent '{session.agent}', not to '{agent}'.")
     tree = runtime.agent(agent).store.open(session).tree
@@ -180,7 +185,7 @@ def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _SessionChoice:
         return _SessionChoice(session)
     bodies = tuple(_copy(entry.body) for entry in tree.kept[: upto[-1] + 1])
     summary = (replace(tree.summary, first_kept=None),) if tree.summary else ()
-    return _SessionChoice(_key(agent, "openai", random_uuid()), (*summary, *bodies))
+    return _SessionChoice(_key(call, agent, "openai", random_uuid()), (*summary, *bodies))
 
 
 def _copy(body: Body) -> Body:
@@ -197,8 +202,8 @@ def _read_header(request: Request, name: str) -> str | None:
     return value or None
 
 
-def _key(agent: AgentId, kind: str, name: str) -> SessionKey:
-    return SessionKey.parse(f"agent:{agent}:{kind}:{name}")
+def _key(call: Call, agent: AgentId, kind: str, name: str) -> SessionKey:
+    return call.session(f"agent:{agent}:{kind}:{name}", None)
 
 
 def _digest(text: str) -> str:

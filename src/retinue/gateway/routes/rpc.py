@@ -8,21 +8,22 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from retinue.gateway.auth.member_access import require_anywhere
 from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, failure_response, json_response, principal_of
 from retinue.gateway.errors import explain_failure
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.registry import call_method
-from retinue.gateway.methods.table import methods_with_plugins
+from retinue.gateway.methods.table import gateway_methods
 from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
 
 async def call(gateway: Gateway, request: Request) -> Response:
-    methods, calls = methods_with_plugins(gateway.runtime.home.registry), gateway.state.metrics.calls
+    methods, calls = gateway_methods(gateway), gateway.state.metrics.calls
     name: str = request.path_params["method"]
     if name in methods:
-        principal_of(request).require(methods[name].method.scope)  # before the body is read
+        require_anywhere(principal_of(request), methods[name].method.scope)  # before the body is read
     try:
         params = await request.body()
         result = await call_method(methods, Call(gateway, principal_of(request)), name, params.strip() or b"{}")

@@ -19,7 +19,7 @@ from retinue.memory.qmd.collections import Collection
 from retinue.memory.qmd.program import QmdFailed
 from retinue.memory.search.lexical import QueryTerms, TermMatch, fold_text, match_chunk, weigh_lines, weigh_terms
 from retinue.memory.search.query import MemoryQuery
-from retinue.memory.search.ranking import MemoryHit, ScoredChunk, ScoreParts, build_hits
+from retinue.memory.search.ranking import LineRating, MemoryHit, ScoredChunk, ScoreParts, build_hits
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.search.words import Stemmer
 from retinue.memory.store.protocol import IndexTotals, StoredChunk
@@ -65,8 +65,7 @@ def make_hits(
     return build_hits(
         list(candidates.values()),
         rules.limits,
-        lambda lines: weigh_lines(lines, terms, stemmer),
-        terms.total,
+        LineRating(lambda lines: weigh_lines(lines, terms, stemmer), terms.total),
         # Here a chunk is a whole file, so several snippets of it could grow into one long hit.
         most_snippets=1,
     )

@@ -8,13 +8,20 @@ from datetime import date
 
 from msgspec import Struct
 
-from retinue.memory.search.lexical import TermMatch, choose_lookup_words, match_chunk, weigh_lines, weigh_terms
+from retinue.memory.search.lexical import (
+    QueryTerms,
+    TermMatch,
+    choose_lookup_words,
+    match_chunk,
+    weigh_lines,
+    weigh_terms,
+)
 from retinue.memory.search.query import MemoryQuery
-from retinue.memory.search.ranking import MemoryHit, ScoredChunk, ScoreParts, build_hits, sort_by_score
+from retinue.memory.search.ranking import LineRating, MemoryHit, ScoredChunk, ScoreParts, build_hits, sort_by_score
 from retinue.memory.search.rules import SearchRules, SearchWeights
 from retinue.memory.search.signals import Signals, measure_signals
 from retinue.memory.search.words import Stemmer
-from retinue.memory.store.protocol import IndexView, Vector
+from retinue.memory.store.protocol import IndexView, Similarity, StoredChunk, Vector
 
 MAX_ROWS = 1_000
 MAX_CANDIDATES = 200
@@ -30,13 +37,32 @@ class FoundHits(Struct, frozen=True):
     problem: str | None = None
 
 
+class Candidates(Struct, frozen=True):
+    """What a search found, before it is ranked, by the id of the chunk."""
+
+    terms: QueryTerms
+    chunks: Mapping[int, StoredChunk]
+    matches: Mapping[int, TermMatch]
+    similar: Mapping[int, Similarity]
+    signals: Mapping[int, Signals]
+    problem: str | None = None
+
+
 def search_view(
     view: IndexView, query: MemoryQuery, vector: Vector | None, rules: SearchRules, stemmer: Stemmer, today: date
 ) -> FoundHits:
     """Search one state of an index. Without a query vector, or if no chunk has a vector, only text is searched."""
+    found = find_candidates(view, query, vector, rules, stemmer)
+    return rank_candidates(found, rules, stemmer, today) if found is not None else FoundHits(())
+
+
+def find_candidates(
+    view: IndexView, query: MemoryQuery, vector: Vector | None, rules: SearchRules, stemmer: Stemmer
+) -> Candidates | None:
+    """Return what is near to the query in words or meaning; None if there is nothing to search or to search for."""
     totals = view.totals()
     if (query.is_empty and vector is None) or not totals.chunks:
-        return FoundHits(())
+        return None
     stems = stemmer.learn(query.words)
     frequencies = view.frequencies(list(dict.fromkeys(stems[word] for word in query.words)))
     terms = weigh_terms(query, stems, frequencies, totals)
@@ -58,18 +84,22 @@ def search_view(
     }
     words = relative_words(matches, hybrid=bool(similar))
     signals = {key: measure_signals(chunks[key], words[key], similar.get(key)) for key in matches}
-    parts = score_candidates(
-        matches, signals, rules, {key: chunk.day for key, chunk in chunks.items()}, today, hybrid=bool(similar)
-    )
+    return Candidates(terms, chunks, matches, similar, signals, problem)
+
+
+def rank_candidates(found: Candidates, rules: SearchRules, stemmer: Stemmer, today: date) -> FoundHits:
+    """Score what was found, and return the hits to show."""
+    chunks, matches, similar, terms = found.chunks, found.matches, found.similar, found.terms
+    days = {key: chunk.day for key, chunk in chunks.items()}
+    parts = score_candidates(matches, found.signals, rules, days, today, hybrid=bool(similar))
     candidates = sort_by_score(
         ScoredChunk(chunks[key], matches[key], parts[key], similar[key].lines if key in similar else ())
         for key in matches
     )
     if rules.diversity is not None:
         candidates = _diversified(candidates, rules.diversity)
-    return FoundHits(
-        build_hits(candidates, rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.total), problem
-    )
+    rating = LineRating(lambda lines: weigh_lines(lines, terms, stemmer), terms.total, rules.lines)
+    return FoundHits(build_hits(candidates, rules.limits, rating), found.problem)
 
 
 def relative_words(matches: Mapping[int, TermMatch], *, hybrid: bool) -> dict[int, float]:

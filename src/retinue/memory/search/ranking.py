@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import repeat
 
 from msgspec import Struct
@@ -14,19 +14,25 @@ from msgspec.structs import replace
 from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
-from retinue.memory.search.signals import NO_SIGNALS, Signals
+from retinue.memory.search.signals import NO_SIGNALS, LineWeights, Signals
+from retinue.memory.search.snippets import SHORTEST_PART, ScoredLine, Snippet, cut_snippet, split_long_line
 from retinue.memory.search.turns import owner_lines, standing_kind, starts_owner_turn, without_speaker
 from retinue.memory.store.protocol import Source, StoredChunk
 
 _MIN_CHARS = 120
 _MAX_SNIPPETS = 3
 """The maximum number of snippets from one chunk."""
-# How much speaks for a line: the score of its chunk, the share of the query's words on it and on the line before, its
-# cosine, whether the owner said it, and whether it is a standing instruction. Fitted as the weights of signals.
-_CHUNK, _WORDS, _BEFORE, _MEANING, _OWNER, _INSTRUCTION = 14.0, 1.9, 0.65, 3.3, 2.7, 1.25
 
 WeighLines = Callable[[Sequence[str]], list[float]]
 """Returns the weight of each line for the query."""
+
+
+class LineRating(Struct, frozen=True):
+    """What the value of a line is computed from: its weight for the query, whose own weight is `total`."""
+
+    weigh: WeighLines
+    total: float
+    weights: LineWeights = LineWeights()
 
 
 class ScoreParts(Struct, frozen=True):
@@ -78,11 +84,7 @@ def sort_by_score(candidates: Iterable[ScoredChunk]) -> list[ScoredChunk]:
 
 
 def build_hits(
-    candidates: Sequence[ScoredChunk],
-    limits: SearchLimits,
-    weigh: WeighLines,
-    total: float,
-    most_snippets: int = _MAX_SNIPPETS,
+    candidates: Sequence[ScoredChunk], limits: SearchLimits, rating: LineRating, most_snippets: int = _MAX_SNIPPETS
 ) -> tuple[MemoryHit, ...]:
     """Return the hits to show, best first.
 
@@ -95,7 +97,7 @@ def build_hits(
     room_for_sessions = _places_for_sessions(candidates, limits.max_results)
     is_tight = limits.total_chars < limits.max_results * limits.snippet_chars
     worthy = _without_copies(_worthy(candidates, limits.min_score))
-    waiting = _Waiting(worthy, weigh, total, most_snippets) if is_tight else _InOrder(worthy, weigh, total)
+    waiting = _Waiting(worthy, rating, most_snippets) if is_tight else _InOrder(worthy, rating)
     while left >= _MIN_CHARS or not shown.hits:
         room = min(limits.snippet_chars, left)
         found = waiting.take_best(shown, room, only_adjacent=len(shown.hits) >= limits.max_results)
@@ -118,17 +120,16 @@ def build_hits(
 class _InOrder:
     """Candidates that are not shown yet, each taken once, in the order of their scores."""
 
-    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float) -> None:
+    def __init__(self, candidates: Iterable[ScoredChunk], rating: LineRating) -> None:
         self._left = iter(list(candidates))
-        self._weigh = weigh
-        self._total = total
+        self._rating = rating
 
     def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
         """Return the snippet of the next candidate that has lines to show."""
         for item in self._left:
             if only_adjacent and not shown.borders(item.chunk):
                 continue
-            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._rating))
             if lines and (snippet := cut_snippet(lines, room)).text.strip():
                 return item, snippet
         return None
@@ -137,13 +138,13 @@ class _InOrder:
 class _Waiting:
     """Candidates that are not shown yet. What a candidate adds only shrinks, so most are never computed again."""
 
-    def __init__(self, candidates: Iterable[ScoredChunk], weigh: WeighLines, total: float, most_snippets: int) -> None:
-        self._weigh = weigh
-        self._total = total
+    def __init__(self, candidates: Iterable[ScoredChunk], rating: LineRating, most_snippets: int) -> None:
+        self._rating = rating
         self._most_snippets = most_snippets
         self._tries: dict[int, int] = {}
         # A candidate cannot add more than the bound; the place keeps the order of equal ones.
-        self._heap = [(-math.inf, place, item) for place, item in enumerate(candidates)]
+        self._heap = [(-_most_value(item, rating), place, item) for place, item in enumerate(candidates)]
+        heapify(self._heap)
 
     def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
         """Return the snippet that adds most, and its candidate, which may have another one later."""
@@ -153,7 +154,7 @@ class _Waiting:
             _, place, item = heappop(self._heap)
             if only_adjacent and not shown.borders(item.chunk):
                 continue
-            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._weigh, self._total))
+            lines = shown.unseen(item.chunk.path, value_lines(item, room, self._rating))
             snippet = cut_snippet(lines, room) if lines else None
             if snippet is None or not snippet.text.strip():
                 continue
@@ -283,13 +284,14 @@ def _worthy(candidates: Sequence[ScoredChunk], min_score: float) -> list[ScoredC
     ]
 
 
-def value_lines(item: ScoredChunk, room: int, weigh: WeighLines, total: float) -> list[ScoredLine]:
+def value_lines(item: ScoredChunk, room: int, rating: LineRating) -> list[ScoredLine]:
     """Return the lines of a chunk with their values; a line longer than `room` is split.
 
     A value grows exponentially with what speaks for a line, so that values of lines can be added: roughly, they are
     proportional to the probability that the line answers the query.
     """
     texts = item.chunk.text.split("\n")
+    weigh, total, weights = rating.weigh, rating.total, rating.weights
     match = item.match.lines if len(item.match.lines) == len(texts) else weigh(texts)
     shares = [min(1.0, weight / total) if total else 0.0 for weight in match]
     near = item.near if len(item.near) == len(texts) else [0.0] * len(texts)
@@ -299,108 +301,32 @@ def value_lines(item: ScoredChunk, room: int, weigh: WeighLines, total: float) -
     for at, text in enumerate(texts):
         number = item.chunk.start_line + at
         before = shares[at - 1] if at else 0.0
-        rest = _CHUNK * item.parts.final + _BEFORE * before + _MEANING * max(0.0, near[at]) + _OWNER * owner[at]
+        rest = weights.chunk * item.parts.final + weights.before * before + weights.meaning * max(0.0, near[at])
+        rest += weights.owner * owner[at]
         if owner[at] and starts_owner_turn(text) and standing_kind(without_speaker(text)) == "instruction":
-            rest += _INSTRUCTION
+            rest += weights.instruction
         if len(text) <= room:
-            lines.append(ScoredLine(number, text, _value(text, rest + _WORDS * shares[at])))
+            lines.append(ScoredLine(number, text, _value(text, rest + weights.words * shares[at])))
             continue
         parts = split_long_line(text)
         held = [min(1.0, weight / total) if total else 0.0 for weight in weigh(parts)]
-        values = [_value(part, rest + _WORDS * share) for part, share in zip(parts, held, strict=True)]
+        values = [_value(part, rest + weights.words * share) for part, share in zip(parts, held, strict=True)]
         lines += map(ScoredLine, repeat(number), parts, values, [False, *repeat(True, len(parts) - 1)])
     return lines
 
 
+def _most_value(item: ScoredChunk, rating: LineRating) -> float:
+    """Return a value that no snippet of a candidate can exceed; much cheaper than the values of its lines."""
+    weights, signals, text = rating.weights, item.parts.signals, item.chunk.text
+    share = min(1.0, max(item.match.lines) / rating.total) if item.match.lines and rating.total else 1.0
+    near = max(0.0, *item.near, 0.0) if item.near else 0.0
+    exponent = weights.chunk * item.parts.final + (weights.words + weights.before) * share + weights.meaning * near
+    # What the owner says starts a chunk; a chunk without signals is a whole file.
+    if signals.owner or signals == NO_SIGNALS:
+        exponent += weights.owner + weights.instruction
+    parts = text.count("\n") + 1 + len(text) // SHORTEST_PART
+    return parts * math.exp(exponent)
+
+
 def _value(text: str, exponent: float) -> float:
     return math.exp(exponent) if text.strip() else 0.0
-
-
-_SEGMENT = 160
-
-
-class ScoredLine(Struct, frozen=True):
-    """A line, or a part of a long one, with its weight for the query."""
-
-    number: int
-    text: str
-    weight: float
-    continues: bool = False
-
-
-class Snippet(Struct, frozen=True):
-    """A text, its exact lines, and the sum of their values."""
-
-    text: str
-    start_line: int
-    end_line: int
-    value: float = 0.0
-
-
-def split_long_line(text: str) -> list[str]:
-    """Split a long line at spaces."""
-    parts: list[str] = []
-    start = 0
-    while start < len(text):
-        end = start + _SEGMENT
-        if end < len(text):
-            space = text.rfind(" ", start + _SEGMENT // 2, end)
-            end = space + 1 if space > 0 else end
-        parts.append(text[start:end])
-        start = end
-    return parts
-
-
-def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
-    """Return the heaviest run of lines within `room` characters, extended by the lines around it."""
-    first, last = _heaviest(lines, room)
-    left = room - sum(map(_cost, lines[first : last + 1]))
-    # Context explains a match, the lines after it more often than those before.
-    grew = True
-    while grew:
-        grew = False
-        for step in (last + 1, first - 1):
-            if 0 <= step < len(lines) and _cost(lines[step]) <= left:
-                left -= _cost(lines[step])
-                first, last = min(first, step), max(last, step)
-                grew = True
-    first, last = _trimmed(lines, first, last)
-    text = "".join(
-        line.text if at == 0 or line.continues else f"\n{line.text}" for at, line in enumerate(lines[first : last + 1])
-    )
-    value = sum(line.weight for line in lines[first : last + 1])
-    return Snippet(text[:room], lines[first].number, lines[last].number, value)
-
-
-def _heaviest(lines: Sequence[ScoredLine], room: int) -> tuple[int, int]:
-    """Return the first and last line of the heaviest run that fits, without zero-weight lines at its ends."""
-    best, chosen = -1.0, (0, 0)
-    start = 0
-    length, weight = 0, 0.0
-    for end, line in enumerate(lines):
-        length += _cost(line)
-        weight += line.weight
-        while length > room and start < end:
-            length -= _cost(lines[start])
-            weight -= lines[start].weight
-            start += 1
-        if weight > best + 1e-9:
-            best, chosen = weight, (start, end)
-    first, last = chosen
-    while first < last and lines[first].weight <= 0:
-        first += 1
-    while last > first and lines[last].weight <= 0:
-        last -= 1
-    return first, last
-
-
-def _trimmed(lines: Sequence[ScoredLine], first: int, last: int) -> tuple[int, int]:
-    while first < last and not lines[first].text.strip():
-        first += 1
-    while last > first and not lines[last].text.strip():
-        last -= 1
-    return first, last
-
-
-def _cost(line: ScoredLine) -> int:
-    return len(line.text) + (0 if line.continues else 1)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
 from retinue.core.labels import Distance, Label
-from retinue.memory.search.signals import SignalWeights
+from retinue.memory.search.signals import LineWeights, SignalWeights
 from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
 from retinue.memory.store.protocol import Source
 
@@ -73,6 +73,7 @@ class SearchRules(Struct, frozen=True):
     limits: SearchLimits = field(default_factory=SearchLimits)
     weights: SearchWeights = field(default_factory=lambda: SearchWeights.of(0.7, 0.3))
     signals: SignalWeights = field(default_factory=SignalWeights)
+    lines: LineWeights = field(default_factory=LineWeights)
     fusion: Literal["weighted", "rrf"] = "weighted"
     candidate_multiplier: int = 4
     diversity: float | None = None

@@ -1,6 +1,7 @@
 """Signals of a candidate: cheap facts about a chunk and a query, and what some of them add to its score.
 
-The weights were chosen on the dialogues named in docs/memory.md.
+The weights were chosen on the dialogues named in docs/memory.md; `evals.fitting` chooses them without the one that is
+asked.
 """
 
 from __future__ import annotations
@@ -49,6 +50,23 @@ class SignalWeights(Struct, frozen=True):
             + self.instruction * signals.instruction
             + self.preference * signals.preference
         )
+
+
+class LineWeights(Struct, frozen=True):
+    """How much speaks for showing a line. The sum is an exponent, so that values of lines can be added."""
+
+    chunk: float = 14.0
+    """The score of its chunk."""
+    words: float = 1.9
+    """The share of the query's words on it."""
+    before: float = 0.65
+    """The share of the query's words on the line before."""
+    meaning: float = 3.3
+    """Its cosine with the query."""
+    owner: float = 2.7
+    """Whether the owner said it in a conversation."""
+    instruction: float = 1.25
+    """Whether it is a standing instruction of the owner."""
 
 
 def measure_signals(chunk: StoredChunk, words: float, similar: Similarity | None) -> Signals:

@@ -51,7 +51,16 @@ from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import NO_SKILLS, SkillCatalog
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.tool import Tool
-from retinue.workspace.bootstrap import BOOTSTRAP, HOOK_FOLDERS, Audience, BootstrapFiles, Injection, audience_of
+from retinue.workspace.bootstrap import (
+    BOOTSTRAP,
+    HOOK_FOLDERS,
+    Audience,
+    BootstrapFiles,
+    FileStatus,
+    Injection,
+    WorkspaceFile,
+    audience_of,
+)
 from retinue.workspace.budget import InjectedFile, fit_files
 from retinue.workspace.state import FirstRunState, first_run_state
 
@@ -61,6 +70,8 @@ HEARTBEAT_PROMPT = (
 )
 
 
+MEMBER_FILE = "USER.md"
+"""What an agent knows about a member of a team, in the folder of that member."""
 MAX_DESCRIBED = 256
 """How many sessions stay described."""
 
@@ -205,10 +216,18 @@ async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBu
     extra = tuple(path for path in event.extra if path not in known)
     more = workspace.reader.extra_files(audience, workspace.settings, extra, order.injection) if extra else ()
     return fit_files(
-        [file for file in (*event.files, *more) if file.text],
+        [file for file in (*event.files, *more, *_file_of_member(workspace, order)) if file.text],
         workspace.settings.bootstrap_max_chars,
         workspace.settings.bootstrap_total_max_chars,
     )
+
+
+def _file_of_member(workspace: AgentWorkspace, order: PromptOrder) -> Sequence[WorkspaceFile]:
+    """Return the USER.md in the folder of a member of the team, for a conversation of their own."""
+    if order.person is None or not order.person.is_member or not order.injection.admits(MEMBER_FILE):
+        return ()
+    found = workspace.reader.read(f"{order.person.folder}/{MEMBER_FILE}")
+    return () if found.status is FileStatus.MISSING else (found,)
 
 
 def _audit_change(workspace: AgentWorkspace, session: SessionKey, change: HookChange[BootstrapFiles]) -> None:

@@ -20,8 +20,9 @@ from retinue.core.codec import from_plain
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.labels import is_instruction_file, is_private_file
-from retinue.runtime.home import Home, locate_workspace_of
+from retinue.runtime.home import Home, agents_in_workspace, locate_workspace_of
 from retinue.sessions.entries import Noted
+from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.store import SessionStore
 from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.library import (
@@ -34,9 +35,9 @@ from retinue.skills.library import (
     open_library,
 )
 from retinue.storage.auditlog import CLI
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import NotThere, Root
 from retinue.storage.labels.file_labels import FileLabels
+from retinue.storage.labels.written_folders import AgentsFolders
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, BootstrapReader
 from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
@@ -233,7 +234,9 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         plugins=tuple(home.registry.skill_roots),
         explicit=extra_skills,
     )
-    library = open_library(home.config.skills, places)
+    recorded_under = agents_in_workspace(home.paths, home.config, agent)[0]
+    writers = AgentsFolders(home.query_state, recorded_under, root.path)
+    library = open_library(home.config.skills, places, writers.find_written)
     readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
     return AgentWorkspace(
         home,
@@ -288,8 +291,8 @@ def _label_existing_files(workspace: AgentWorkspace) -> None:
         for path in place.rglob("*")
         if is_instruction_file(name := path.relative_to(place).as_posix()) or is_private_file(name)
     ]
-    with closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database:
-        labels = FileLabels(database, home.clock, workspace.id, place)
+    with closing(home.open_state(newer="refuse")) as database:
+        labels = FileLabels(database, home.clock, agents_in_workspace(home.paths, home.config, workspace.id)[0], place)
         labels.distrust_existing(now_ns)
         labels.vouch(accepted)
 
@@ -362,13 +365,30 @@ def user_home(home: Home) -> Path:
     return Path(home.environment.get("HOME") or Path.home())
 
 
-def open_sessions(home: Home, agent: AgentId) -> SessionStore:
-    """Return the sessions of an agent; creates nothing until a session is used."""
+def open_sessions(home: Home, agent: AgentId) -> StoredSessions:
+    """Return the sessions of an agent, in files or in PostgreSQL; creates nothing until a session is used."""
+    team = home.team_storage
+    if team is None:
+        return open_session_files(home, agent)
+    from retinue.sessions.postgres.store import PostgresSessions, SessionOrigin  # most homes have no server
+
+    return PostgresSessions(team, agent, home.clock, origin=SessionOrigin(cwd=str(locate_workspace(home, agent))))
+
+
+def open_import_target(home: Home, agent: AgentId) -> SessionStore:
+    """Return the sessions into which transcripts are imported; raise `UsageError` if they are not in files."""
+    if home.config.storage.url is not None:
+        raise UsageError(
+            "Transcripts are imported into files of a home. Unset `storage.url`, import them, set it again, and run "
+            "`retinue storage move`."
+        )
+    return open_session_files(home, agent)
+
+
+def open_session_files(home: Home, agent: AgentId) -> SessionStore:
+    """Return the sessions of an agent that are in files of the home."""
     return SessionStore(
-        home.paths.sessions(agent),
-        home.clock,
-        durable=home.config.session.durability == "power",
-        cwd=str(locate_workspace(home, agent)),
+        home.paths.sessions(agent), home.clock, durable=home.durable, cwd=str(locate_workspace(home, agent))
     )
 
 

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from retinue.automation.jobs import decode_job, encode_job
 from retinue.config.edit import Change, change_values
 from retinue.config.load import load_config
+from retinue.config.schema import Config
 from retinue.core.clock import derived_uuid
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey, parse_agent_id
-from retinue.runtime.home import Home, locate_workspace_of
+from retinue.runtime.home import Home, agents_in_workspace, locate_workspace_of
 from retinue.sessions.entries import Header
 from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.storage.backup.create import AGENT_STATE, AgentScope
@@ -59,7 +60,7 @@ def scope_of_agent(home: Home, agent: AgentId) -> AgentScope:
         "agent": agent,
         "workspace": folders[1] if len(folders) > 1 else None,
         "settings": {name: value for name, value in entry.items() if name not in _NOT_COPIED},
-        "tables": _read_tables(home.paths.path / DATABASE_NAME, agent),
+        "tables": _read_tables(home.paths, home.config, agent),
     }
     return AgentScope(agent, tuple(folders), json.dumps(state).encode())
 
@@ -70,12 +71,16 @@ def _agents_of(plain: object) -> list[Mapping[str, Any]]:
     return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
 
 
-def _read_tables(database: Path, agent: str) -> dict[str, list[dict[str, Any]]]:
+def _read_tables(paths: HomePaths, config: Config, agent: AgentId) -> dict[str, list[dict[str, Any]]]:
+    database, recorded_under = paths.path / DATABASE_NAME, agents_in_workspace(paths, config, agent)[0]
     if not database.is_file():
         return {}
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as base:
         base.row_factory = sqlite3.Row
-        return {name: [_plain(row) for row in base.execute(_SELECT[name], (agent,))] for name in TABLES}
+        return {
+            name: [_plain(row) for row in base.execute(_SELECT[name], (agent if name == "jobs" else recorded_under,))]
+            for name in TABLES
+        }
 
 
 _SELECT = {name: f"SELECT * FROM {name} WHERE agent = ?" for name in TABLES}  # noqa: S608 - the names are constants
@@ -137,7 +142,7 @@ def _read_state(repository: Repository, manifest: BackupManifest, agent: str, sc
     return {
         "workspace": str(workspace.relative_to(old)) if workspace.is_relative_to(old) else None,
         "settings": {name: value for name, value in entry_of.items() if name not in _NOT_COPIED},
-        "tables": _read_tables(scratch / DATABASE_NAME, agent),
+        "tables": _read_tables(HomePaths(scratch), loaded.config, AgentId(agent)),
     }
 
 
@@ -186,11 +191,10 @@ def _write_tables(home: Home, tables: Mapping[str, list[dict[str, Any]]], old: s
     """Copy the rows of the agent. Its jobs are paused, or both agents would do the same work."""
     for name in TABLES:
         rows = [{key: _binary(value) for key, value in row.items()} | {"agent": new} for row in tables.get(name, ())]
-        path = home.paths.path / DATABASE_NAME
         if name == "jobs":
-            path, rows = home.job_database, [_copy_job(row, old, new) for row in rows]
+            rows = [_copy_job(row, old, new) for row in rows]
         if rows:
-            _insert(path, name, rows)
+            _insert(home.open_state(home.job_database if name == "jobs" else None), name, rows)
     return len(tables.get("jobs", ()))
 
 
@@ -200,11 +204,10 @@ def _copy_job(row: Mapping[str, Any], old: str, new: AgentId) -> dict[str, Any]:
     return {**row, "id": copy.id, "body": encode_job(copy), "enabled": False, "next_at": None}
 
 
-def _insert(path: Path, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _insert(database: Database, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(rows[0])
     marks = ", ".join("?" * len(columns))
-    statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - our own tables
-    database = Database(path, durable=True, newer="aside")
+    statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own tables
     try:
         with database.change(durable=True) as base:
             base.executemany(statement, [tuple(row[column] for column in columns) for row in rows])

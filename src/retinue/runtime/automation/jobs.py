@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import anyio.to_thread
@@ -33,8 +32,6 @@ from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import MaintenancePlan, apply_plan
 from retinue.sessions.usage import BACKGROUND_SPENT
-from retinue.storage.database import Database
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.cron import Listed
 
 log = logging.getLogger(__name__)
@@ -119,7 +116,7 @@ class AgentJobs(Struct, frozen=True):
 @contextmanager
 def open_job_store(home: Home) -> Iterator[JobStore]:
     """Open the jobs of a home without running them."""
-    database = Database(home.job_database, durable=home.durable, newer="aside")
+    database = home.open_state(home.job_database)
     try:
         yield JobStore(database, home.clock, random_id)
     finally:
@@ -188,7 +185,7 @@ def archive_runs(sessions: Sessions, jobs: JobStore) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, sessions.home.paths))
+        done = apply_plan(MaintenancePlan(old), store, sessions.home.lease)
         for key, archive in done.archived.items():
             log.info("archived %s as %s", key, archive.name)
 

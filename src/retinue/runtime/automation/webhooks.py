@@ -131,9 +131,9 @@ class OwnerNotices(Struct, frozen=True):
 
     sessions: Sessions
 
-    def notify(self, agent: AgentId, key: str, text: str) -> str:
+    def notify(self, agent: AgentId, key: str, text: str, *, loads_links: bool = True) -> str:
         chat = find_chat(self.sessions, agent)
-        answer = Outbound(RunId(f"notice:{key}"), chat.session, "", TurnStatus.OK, text)
+        answer = Outbound(RunId(f"notice:{key}"), chat.session, "", TurnStatus.OK, text, loads_links=loads_links)
         notify(self.sessions, chat, answer, "[Notification]", Source.OTHER)
         if chat.origin is None:
             return f"it waits in the session {chat.session}"

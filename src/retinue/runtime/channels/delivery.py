@@ -132,6 +132,7 @@ def make_outgoing(
     media: tuple[Attachment, ...] = (),
     reply_to: str | None = None,
     answer: Outbound | None = None,
+    loads_links: bool = False,
 ) -> tuple[OutgoingMessage, ...]:
     """Split an answer into messages for the chat; the reply reference goes with the first.
 
@@ -157,7 +158,7 @@ def make_outgoing(
             run=answer.run if answer else None,
             session=answer.session.text if answer else "",
             voice=answer.voice if answer else False,
-            loads_links=answer.loads_links if answer else True,
+            loads_links=answer.loads_links if answer else loads_links,
         )
         for number, (piece, files) in enumerate(parts)
     )
@@ -334,10 +335,10 @@ class DeliveryService:
             if not outbox.missed(
                 head, str(error), final=error.final, uncertain=is_unsure, retry_after=error.retry_after
             ):
-                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+                log.warning("%s was given up: %s", head.label, error)
         except RetinueError as error:
             if not outbox.missed(head, str(error), final=False, uncertain=is_unsure):
-                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+                log.warning("%s was given up: %s", head.label, error)
         except (Exception, SystemExit):  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
             outbox.missed(head, "the channel crashed", final=False, uncertain=True)
@@ -378,6 +379,8 @@ class DeliveryService:
         outbox = self._sessions.services.outbox
         if not head.was_tried or not isinstance(channel, ServiceChannel):
             return None
+        if outgoing.reaction is not None or outgoing.edits is not None:
+            return None  # repeating these changes nothing
         after = outbox.last_message(head)
         try:
             found = await channel.find_sent(outgoing, after)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,29 +11,24 @@ import anyio.to_thread
 from msgspec import Struct
 
 from retinue.channels.channel import Arrival, DeliveryFailed, IncomingFile, ServiceChannel
-from retinue.channels.file_types import EXTENSIONS, PICTURES, detect_type
-from retinue.core.envelope import PeerKind
 from retinue.core.errors import RetinueError
-from retinue.core.labels import Label
 from retinue.core.messages import Image
-from retinue.core.people import Person, Role
 from retinue.runtime.agents.chats import find_account, max_media_bytes
-from retinue.runtime.agents.confinement import enter_folder
 from retinue.runtime.channels.receive import Attached
+from retinue.runtime.channels.stored_media import store_media
 from retinue.runtime.channels.transcribe import transcribe
 from retinue.security.untrusted_text import literal, sanitise_line
-from retinue.storage.labels.file_labels import FileLabels, Via
+from retinue.toolkit.documents.extract import extract_text, has_text
+from retinue.toolkit.documents.file_types import PICTURES, detect_type
+from retinue.toolkit.documents.package import DocumentUnreadable
 
 if TYPE_CHECKING:
-    from retinue.runtime.agents.agent import Agent
+    from retinue.config.sections.tools import MediaSettings
     from retinue.runtime.channels.routing import Destination
     from retinue.runtime.turns.sessions import Sessions
-    from retinue.storage.files import Root
 
 log = logging.getLogger(__name__)
 
-FOLDER = "media"
-"""The folder with the files of messages, in the workspace or in a person's folder of it."""
 SPOKEN = "[Voice note]"
 MAX_FILES = 10
 MAX_PICTURE_BYTES = 5_000_000
@@ -54,29 +47,46 @@ class FileReader(Struct, frozen=True, eq=False):
         images: list[Image] = []
         spoken: list[str] = []
         lines: list[str] = []
+        documents: list[tuple[str, str]] = []
+        room = self._settings.documents.max_chars if self._settings.documents.enabled else 0
         for file in self.arrival.files[:MAX_FILES]:
             name = sanitise_line(literal(file.name or "file", 100))
             try:
                 data = await self._fetch(file)
+                media_type = await anyio.to_thread.run_sync(detect_type, data)
+                stored = await anyio.to_thread.run_sync(self._store, destination, data, media_type)
             except RetinueError as error:
                 log.warning("a file of a message could not be read: %s", error)
-                lines.append(f"[Attached: {name}, which could not be read: {literal(str(error), 200)}]")
+                lines.append(f"[Attached: {name}, which could not be read: {literal(str(error), 300)}]")
                 continue
-            media_type = detect_type(data)
             if file.is_voice and not self.arrival.quoted:
                 said = await self._transcribe(data, media_type)
                 (spoken if said.startswith(SPOKEN) else lines).append(said)
-            stored = await anyio.to_thread.run_sync(self._store, destination, data, media_type)
             if media_type in PICTURES and len(data) <= MAX_PICTURE_BYTES:
                 images.append(Image(media_type, base64.b64encode(data).decode()))
-            lines.append(f"[Attached: {stored} ({name}, {media_type}, {len(data):,} bytes)]")
+            facts = f"{stored} ({name}, {media_type}, {len(data):,} bytes)"
+            found = await _read_text(data, media_type) if room and has_text(media_type) else _Read()
+            lines.append(f"[Attached: {facts}{found.note}]")
+            if found.text:
+                shown = found.text[:room]
+                cut = (
+                    f"; the first {len(shown):,} of {len(found.text):,} characters"
+                    if len(shown) < len(found.text)
+                    else ""
+                )
+                documents.append((f"[Text of {stored}{cut}]", shown))
+                room -= len(shown)
         if len(self.arrival.files) > MAX_FILES:
             lines.append(f"[{len(self.arrival.files) - MAX_FILES} more files were not read]")
-        return Attached(tuple(images), "\n".join(spoken), tuple(lines))
+        return Attached(tuple(images), "\n".join(spoken), tuple(lines), tuple(documents))
+
+    @property
+    def _settings(self) -> MediaSettings:
+        return self.sessions.home.config.tools.media
 
     async def _transcribe(self, data: bytes, media_type: str) -> str:
         """Return the words of a voice note, which count as written by its sender, or why there are none."""
-        settings = self.sessions.home.config.tools.media.audio
+        settings = self._settings.audio
         if not settings.enabled or not settings.models:
             return "[A voice note that was not transcribed: tools.media.audio.models is not set]"
         try:
@@ -100,26 +110,19 @@ class FileReader(Struct, frozen=True, eq=False):
         raise AssertionError
 
     def _store(self, destination: Destination, data: bytes, media_type: str) -> str:
-        """Store a file under a name made of its content, labelled as untrusted; returns the path for the agent."""
         agent = self.sessions.agent(destination.route.agent)
-        root, below = self._folder_of(agent, destination)
-        name = f"{FOLDER}/{hashlib.sha256(data).hexdigest()[:20]}{EXTENSIONS.get(media_type, '.bin')}"
-        labels = FileLabels(agent.services.database, agent.home.clock, agent.workspace.id, agent.workspace.root.path)
-        labels.record([f"{below}{name}"], Label.UNTRUSTED, Via.TOOL)
-        if not (Path(root.path) / name).is_file():
-            root.make_dir(FOLDER)
-            root.write(name, data)
-        return name
+        return store_media(agent, self.arrival.origin, destination, data, media_type)
 
-    def _folder_of(self, agent: Agent, destination: Destination) -> tuple[Root, str]:
-        """Return the folder of the sender, and its path in the workspace: the owner's is the workspace itself."""
-        origin, root = self.arrival.origin, agent.workspace.root
-        if destination.owner:
-            return root, ""
-        if origin.kind is not PeerKind.DIRECT:
-            person = Person(Role.MEMBER, f"{origin.channel}:{origin.peer}")
-        else:
-            role = Role.CONTACT if destination.contact else Role.GUEST
-            person = Person(role, f"{origin.channel}:{origin.writer}")
-        root.make_dir(person.folder)
-        return enter_folder(agent.workspace, root, person.folder), f"{person.folder}/"
+
+class _Read(Struct, frozen=True):
+    """The text of a document, or a note why there is none."""
+
+    text: str = ""
+    note: str = ""
+
+
+async def _read_text(data: bytes, media_type: str) -> _Read:
+    try:
+        return _Read(text=await anyio.to_thread.run_sync(extract_text, data, media_type))
+    except DocumentUnreadable as error:
+        return _Read(note=f"; its text could not be read: {literal(str(error), 200)}")

@@ -45,11 +45,15 @@ class ReceiveResult(Struct, frozen=True):
 
 
 class Attached(Struct, frozen=True):
-    """The files of a message as the agent gets them: pictures, words that were spoken, and lines about the others."""
+    """The files of a message as the agent gets them: pictures, words that were spoken, and lines about the others.
+
+    `documents` are the texts of documents, each after a line that says which document it is.
+    """
 
     images: tuple[Image, ...] = ()
     spoken: str = ""
     lines: tuple[str, ...] = ()
+    documents: tuple[tuple[str, str], ...] = ()
 
 
 Attach = Callable[[Destination], Awaitable[Attached]]
@@ -82,6 +86,7 @@ async def receive(
         group_context.record(origin, who, _as_seen(arrival), destination.history_limit)
         return ReceiveResult(destination, reason=NOT_CALLED)
     before = () if is_command else group_context.recent(origin, destination.history_limit)
+    attached = Attached()
     if attach is not None and arrival.files:
         attached = await attach(destination)
         text = "\n".join(filter(None, (arrival.text, attached.spoken, *attached.lines)))
@@ -91,13 +96,20 @@ async def receive(
     inbound = Inbound(
         arrival.text
         if is_command
-        else _format_context(before) + _label(home, destination, arrival, who) + _format_quotes(arrival.quoted),
+        else "".join(
+            (
+                _format_context(before),
+                _label(home, destination, arrival, who),
+                _format_quotes(arrival.quoted),
+                *(_format_document(*each) for each in attached.documents),
+            )
+        ),
         destination.session,
         images=arrival.images,
         sender=origin.writer or None,
         owner=destination.owner,
         contact=destination.contact,
-        foreign=bool(before or arrival.quoted),
+        foreign=bool(before or arrival.quoted or attached.documents),
         channel=origin.channel,
         origin=origin,
     )
@@ -173,6 +185,11 @@ def _format_quotes(quoted: Sequence[QuotedText]) -> str:
         return ""
     lines = "\n".join(f"{_plain(each.who)}: {each.text}" for each in quoted)
     return f"\n\n{QUOTED}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}"
+
+
+def _format_document(heading: str, text: str) -> str:
+    """Return the text of a document as untrusted text: the sender need not have written it."""
+    return f"\n\n{heading}\n{wrap_untrusted(text, TextSource.UNKNOWN, new_id=random_id)}"
 
 
 def _as_seen(arrival: Arrival) -> str:

@@ -40,6 +40,9 @@ class ChatMessageSender(Struct, frozen=True):
         names = ", ".join(f"{name}/{each}" for name, each in known) or "none"
         raise UsageError(f"There is no such channel and account. Available: {names}.")
 
+    def reaches_owner(self, to: Origin) -> bool:
+        return to.kind is PeerKind.DIRECT and is_owner(to, self.sessions.home.config.commands.owner_allow_from)
+
     def send(self, order: Order, session: SessionKey, files: Root) -> str:
         sessions, to = self.sessions, order.to
         found = find_account(sessions.home, to.channel, to.account)
@@ -59,7 +62,10 @@ class ChatMessageSender(Struct, frozen=True):
             return "The reaction is queued."
         limit = max_media_bytes(found.channel, sessions.home.config.agents.defaults)
         attached, lost = ((), ()) if not able.media else attach_media(files, order.media, limit)
-        messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
+        media, links = tuple(attached), order.loads_links
+        messages = make_outgoing(
+            order.key, to, order.text, able, media=media, reply_to=order.reply_to, loads_links=links
+        )
         if messages and able.buttons and order.buttons:
             messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))
         sessions.services.outbox.put(messages)

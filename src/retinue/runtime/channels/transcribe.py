@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from retinue.channels.file_types import EXTENSIONS
 from retinue.channels.service_client import ServiceClient, Upload
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.storage.files.descriptors import PRIVATE_FILE
+from retinue.toolkit.documents.file_types import EXTENSIONS
 
 if TYPE_CHECKING:
     from retinue.config.sections.tools import AudioSettings, Transcriber

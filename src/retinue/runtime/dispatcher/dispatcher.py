@@ -28,6 +28,7 @@ from retinue.core.clock import derived_uuid, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source, check_message_size
 from retinue.core.errors import RetinueError, first_cause
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent
+from retinue.core.fence import Lease
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.dispatch.admission import GroupContext
 from retinue.dispatch.commands.command import apply_triggers
@@ -37,13 +38,14 @@ from retinue.runtime.dispatcher.commands import CommandRunner, DispatcherClosed,
 from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
-from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
+TEAM_POLL_SECONDS = 0.25
+"""How often the database of a team is asked whether another process has answered; many wait for it."""
 MAX_PAUSE = 30.0
 MAX_SESSIONS = 5_000
 """How many sessions may have messages to answer at one time; the inbox limits the messages of each."""
@@ -150,6 +152,8 @@ class Dispatcher:
         self._ask: Ask | None = None
         self._is_serving = False
         self._is_closing = False
+        self.runs_turns = True
+        """Whether this process answers messages, or other processes of its team do."""
         self._driving: dict[SessionKey, anyio.CancelScope] = {}
         self._pending: dict[RunId, _Pending] = {}
         self._followed: set[AgentId] = set()
@@ -325,6 +329,15 @@ class Dispatcher:
             self.wake(session)
         return len(left)
 
+    def take_over(self, session: SessionKey) -> None:
+        """Serve a session if no other process does."""
+        if session in self._driving or self._is_closing:
+            return
+        lease = self.sessions.home.lease(session)
+        if lease.try_acquire():
+            lease.release()
+            self.wake(session)
+
     async def drain(self, seconds: float) -> bool:
         """Start nothing more and wait for running turns and commands; return false if some run after that time."""
         self._is_closing = True
@@ -337,7 +350,7 @@ class Dispatcher:
         """Stop the running turn of a session in any process, and its sub-agents; return false if nothing ran."""
         children = self.subagents.cancel_children(session) if self.subagents is not None else 0
         runner = self.sessions.runner(session)
-        return runner.stop() or SessionLease(self.sessions.home.paths, session).ask_to_stop() or children > 0
+        return runner.stop() or self.sessions.home.lease(session).ask_to_stop() or children > 0
 
     def announce(self, inbound: Inbound) -> None:
         """Accept a message that no person sent, such as the end of a background command.
@@ -377,13 +390,13 @@ class Dispatcher:
     async def _serve_session(self, session: SessionKey, scope: anyio.CancelScope) -> None:
         """Answer the waiting messages of a session; an error without a caller is logged and retried later."""
         services, home = self.sessions.services, self.sessions.home
-        lease = SessionLease(home.paths, session)
+        lease = home.lease(session)
         idle, more, pause = True, True, 1.0
         try:
             with scope:
                 while more and self._is_wanted(session):
                     try:
-                        if not lease.try_acquire():
+                        if not (self.runs_turns and lease.try_acquire()):
                             await self._wait_for_lease(session, lease)
                             more = lease.held or services.inbox.is_unfinished(session)
                             continue
@@ -411,18 +424,20 @@ class Dispatcher:
         """Return whether this process answers a session's messages: for its clients, or for a waiting caller."""
         return not self._is_closing and (self._is_serving or bool(self._open_runs(session)))
 
-    async def _wait_for_lease(self, session: SessionKey, lease: SessionLease) -> None:
+    async def _wait_for_lease(self, session: SessionKey, lease: Lease) -> None:
         """Wait until the lease is free or nothing is left; approval requests of the other process are asked here."""
         callers = self._callers(session)
         attended = next((each.audience for each in callers if each.audience and each.audience.ask is not None), None)
         async with anyio.create_task_group() as tasks:
             if attended is not None:
                 tasks.start_soon(self.sessions.services.approvals.attend, session, attended.ask, attended.show)
-            while self._is_wanted(session) and self._callers(session) == callers and not lease.try_acquire():
+            while self._is_wanted(session) and self._callers(session) == callers:
+                if self.runs_turns and lease.try_acquire():
+                    break
                 self._look_up(session)
                 if not self.sessions.services.inbox.is_unfinished(session):
                     break
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(POLL_SECONDS if self.sessions.home.team_storage is None else TEAM_POLL_SECONDS)
             tasks.cancel_scope.cancel()
         self._look_up(session)
 

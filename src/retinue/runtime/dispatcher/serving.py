@@ -21,6 +21,7 @@ from retinue.core.clock import Clock
 from retinue.core.envelope import Outbound
 from retinue.core.errors import RetinueError, StorageError, first_cause
 from retinue.core.events import Emit, TurnFinished, TurnStatus
+from retinue.core.fence import Lease
 from retinue.core.keys import RunId
 from retinue.core.messages import Usage
 from retinue.dispatch.inbox import Claimed, Inbox, Waiting, outcome_for
@@ -29,7 +30,6 @@ from retinue.runtime.turns.resumption import pause_after
 from retinue.runtime.turns.run_record import RunState
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.security.untrusted_text import literal
-from retinue.storage.process_locks import SessionLease
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class SessionServer:
         self,
         runner: SessionRunner,
         inbox: Inbox,
-        lease: SessionLease,
+        lease: Lease,
         clock: Clock,
         settled: Callable[[Mapping[RunId, Outbound]], None],
     ) -> None:

@@ -13,7 +13,7 @@ from retinue.config.edit import Change, change_values
 from retinue.core.errors import UsageError
 from retinue.core.keys import parse_agent_id
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.agents.workspace import open_sessions
+from retinue.runtime.agents.workspace import open_import_target
 from retinue.runtime.automation.jobs import open_job_store
 from retinue.runtime.home import load_home
 from retinue.runtime.importing.openclaw_config import (
@@ -31,10 +31,11 @@ from retinue.runtime.importing.openclaw_credentials import (
     describe_suggestions,
     find_profiles,
     read_exec_approvals,
+    read_secret_store,
 )
 from retinue.runtime.importing.openclaw_folders import plan_hooks, plan_skills, plan_workspaces
 from retinue.runtime.importing.openclaw_home import rows
-from retinue.runtime.importing.openclaw_jobs import find_jobs, import_jobs, write_history
+from retinue.runtime.importing.openclaw_jobs import find_jobs, import_jobs, left_over_jobs, write_history
 from retinue.runtime.importing.openclaw_sessions import SessionImport, count_sessions
 from retinue.runtime.importing.plan import ImportStep, Note, Omission, StepResult, mapping
 from retinue.sessions.openclaw.importer import ImportRoute, import_each
@@ -87,9 +88,13 @@ def _write_config(context: ImportContext, converted: ConvertedConfig, _note: Not
 def _plan_credentials(context: ImportContext) -> Iterator[ImportStep]:
     found = [each for agent in context.agents for each in find_profiles(context.source, agent)]
     usable = [each for each in found if each.profile is not None]
-    variables = read_env_file(context.source.path) if context.choices.agent is None else {}
+    is_for_all = context.choices.agent is None
+    variables = read_env_file(context.source.path) if is_for_all else {}
+    stored, limited = read_secret_store(context.source) if is_for_all else ({}, [])
     names = [*(f"{each.agent}/{each.name}" for each in usable), *(f".env: {name}" for name in variables)]
-    omissions = [Omission(f"{each.agent}/{each.name}", each.why) for each in found if each.profile is None]
+    names += [f"secret store: {name}" for name in stored]
+    variables = {**stored, **variables}
+    omissions = limited + [Omission(f"{each.agent}/{each.name}", each.why) for each in found if each.profile is None]
     omissions += [
         Omission(f"mcp {row['store_key']}", "sign in again with `retinue mcp login`")
         for row in rows(context.source.state(), "SELECT store_key FROM mcp_oauth_stores")
@@ -147,7 +152,9 @@ def _plan_jobs(context: ImportContext) -> Iterator[ImportStep]:
         return done
 
     names = tuple(each.job.name for each in found)
-    yield ImportStep("jobs", len(found), tuple(omissions), names, carry_out if found else None)
+    file = left_over_jobs(context.source)
+    remark = f"they are only in {file.name}, which a migration of OpenClaw left over" if file is not None else ""
+    yield ImportStep("jobs", len(found), tuple(omissions), names, carry_out if found else None, remark)
 
 
 def _plan_approvals(context: ImportContext) -> Iterator[ImportStep]:
@@ -165,9 +172,10 @@ def _plan_approvals(context: ImportContext) -> Iterator[ImportStep]:
 
 
 def _plan_sessions(context: ImportContext) -> Iterator[ImportStep]:
-    count, omissions = count_sessions(context.source, context.agents)
-    step = partial(_import_sessions, context, count) if count else None
-    yield ImportStep("sessions", count, tuple(omissions), (), step)
+    count = count_sessions(context.source, context.agents)
+    step = partial(_import_sessions, context, count.usable) if count.usable else None
+    remark = f"{count.left_over} of them are only in what a migration of OpenClaw left over" if count.left_over else ""
+    yield ImportStep("sessions", count.usable, tuple(count.omissions), (), step, remark)
 
 
 def _import_sessions(context: ImportContext, total: int, note: Note) -> StepResult:
@@ -179,7 +187,7 @@ def _import_sessions(context: ImportContext, total: int, note: Note) -> StepResu
             done.omissions.append(Omission(agent.id, str(error)))
             continue
         route = ImportRoute((here,), here, here)
-        take = partial(import_each, route=route, open_store=partial(open_sessions, context.home))
+        take = partial(import_each, route=route, open_store=partial(open_import_target, context.home))
         one = SessionImport(context.source, agent, context.scratch, take, total).carry_out(note)
         done.imported += one.imported
         done.already += one.already

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from retinue.runtime.importing.plan import Omission, StepResult, mapping
 
 OAUTH = "OAuth tokens work for one program only: sign in with `retinue models auth login`"
 NEEDS_CONSENT = "--with-credentials copies credentials"
+_STORED_SECRETS = """
+SELECT scope_kind, name, value, allowed_hosts FROM secret_store_entries WHERE deleted_at_ms IS NULL ORDER BY name
+"""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class FoundProfile(Struct, frozen=True):
@@ -71,6 +76,21 @@ def _read(agent: OpenClawAgent, name: str, entry: Mapping[str, Any]) -> FoundPro
         return FoundProfile(agent.id, name, read_profile(name, entry, "agent"))
     except ConfigError as error:
         return FoundProfile(agent.id, name, why=str(error))
+
+
+def read_secret_store(home: OpenClawHome) -> tuple[dict[str, str], list[Omission]]:
+    """Return the shared secrets of the secret store, and those that are limited to hosts or to one person."""
+    usable, omissions = {}, []
+    for row in rows(home.state(), _STORED_SECRETS):
+        name = str(row["name"])
+        if row["scope_kind"] != "team" or row["allowed_hosts"]:
+            limit = "some hosts" if row["scope_kind"] == "team" else "one person"
+            omissions.append(Omission(f"secret store: {name}", f"it is limited to {limit}: store it yourself"))
+        elif not _VARIABLE.fullmatch(name):
+            omissions.append(Omission(f"secret store: {name}", "it is not a name of a variable"))
+        else:
+            usable[name] = str(row["value"])
+    return usable, omissions
 
 
 def copy_profiles(found: list[FoundProfile], folder_of: Mapping[str, Path]) -> StepResult:

@@ -21,7 +21,6 @@ from retinue.runtime.importing.folders import copy_folder, copy_whole, list_file
 from retinue.runtime.importing.openclaw_context import ImportContext
 from retinue.runtime.importing.openclaw_home import OpenClawAgent
 from retinue.runtime.importing.plan import ImportStep, Note, Omission, StepResult, mapping
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import write_atomic
 from retinue.storage.labels.written_lines import begin_records
 from retinue.workspace.bootstrap import FIRST_RUN_FILE
@@ -115,7 +114,7 @@ def _distrust_authors(home: Home, agent: AgentId) -> None:
     """Record that the imported notes need not be the owner's: nothing says which lines their agent wrote."""
     at = home.clock.now().isoformat(timespec="seconds")
     with (
-        closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable)) as database,
+        closing(home.open_state(newer="refuse")) as database,
         database.change() as base,
     ):
         begin_records(base, agent, time.time_ns(), at)
@@ -136,7 +135,8 @@ def plan_skills(context: ImportContext) -> Iterator[ImportStep]:
         omissions = [Omission(f"plugin-skills/{path.name}", why) for path in sorted(linked.iterdir())]
     names = (*skills, *(f"{name} (with the workspace)" for name in own))
     step = partial(_copy_skills, context, skills) if skills else None
-    yield ImportStep("skills", len(skills) + len(own), tuple(omissions), names, step)
+    remark = f"{len(own)} of them come with the workspaces" if own else ""
+    yield ImportStep("skills", len(skills) + len(own), tuple(omissions), names, step, remark)
 
 
 def _copy_skills(context: ImportContext, skills: list[str], _note: Note) -> StepResult:

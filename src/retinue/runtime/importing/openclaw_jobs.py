@@ -24,6 +24,7 @@ from retinue.security.untrusted_text import literal
 KIND = "jobs"
 _OUTCOMES: Mapping[str, Outcome] = {"ok": "ok", "error": "failed", "skipped": "skipped", "interrupted": "interrupted"}
 _RECEIPTS = "SELECT * FROM cron_run_receipts WHERE job_id = ? ORDER BY started_at_ms"
+_LEFT_OVER = ("jobs.json.migrated", "jobs.json.bak")
 
 
 class FoundJob(Struct, frozen=True):
@@ -64,17 +65,33 @@ def _job_records(home: OpenClawHome) -> Iterator[Mapping[str, Any]]:
         for row in rows(base, "SELECT job_json, state_json FROM cron_jobs ORDER BY sort_order, job_id"):
             yield {**mapping(parse_json(row["job_json"])), "state": mapping(parse_json(row["state_json"]))}
         return
-    named = mapping(home.config.get("cron")).get("store")
-    files = [Path(named).expanduser()] if isinstance(named, str) and named else []
-    files += [home.path / "cron" / name for name in ("jobs.json", "jobs.json.migrated", "jobs.json.bak")]
-    for file in files:
-        data = read_json(file)
-        listed = data if isinstance(data, list) else mapping(data).get("jobs")
-        if isinstance(listed, list):
+    for file in _job_files(home):
+        listed = _jobs_in(file)
+        if listed is not None:
             yield from map(mapping, listed)
             return
         if file.is_file():
             home.faults.append(Omission(file.name, "it cannot be read as a list of jobs"))
+
+
+def _job_files(home: OpenClawHome) -> list[Path]:
+    named = mapping(home.config.get("cron")).get("store")
+    files = [Path(named).expanduser()] if isinstance(named, str) and named else []
+    return files + [home.path / "cron" / name for name in ("jobs.json", *_LEFT_OVER)]
+
+
+def _jobs_in(file: Path) -> list[Any] | None:
+    data = read_json(file)
+    listed = data if isinstance(data, list) else mapping(data).get("jobs")
+    return listed if isinstance(listed, list) else None
+
+
+def left_over_jobs(home: OpenClawHome) -> Path | None:
+    """Return the file that has the jobs if only a migration left it over."""
+    if has_rows(home.state(), "cron_jobs"):
+        return None
+    file = next((file for file in _job_files(home) if _jobs_in(file) is not None), None)
+    return file if file is not None and file.name in _LEFT_OVER else None
 
 
 def convert_job(data: Mapping[str, Any], source_id: str, default: AgentId, zone: str, now: datetime) -> Job:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError
@@ -53,7 +53,7 @@ Decompress = Callable[[bytes], bytes]
 class FoundTranscript(Struct, frozen=True):
     """A transcript of the source; `write` copies its lines to a file, or it is already one.
 
-    `problem` says why it cannot be imported.
+    `problem` says why it cannot be imported. `is_left_over` says that only an interrupted migration has it.
     """
 
     name: str
@@ -61,6 +61,7 @@ class FoundTranscript(Struct, frozen=True):
     transcript: ForeignTranscript
     write: Callable[[Path], None] | None = None
     problem: str = ""
+    is_left_over: bool = False
 
 
 def find_sessions(home: OpenClawHome, agent: OpenClawAgent) -> Iterator[FoundTranscript]:
@@ -195,7 +196,8 @@ def _in_files(agent: OpenClawAgent, decompress: Decompress | None) -> Iterator[F
         session = plain_name.partition(".jsonl")[0]
         name = str(path.relative_to(agent.folder.parent))
         transcript = ForeignTranscript(path, key, row, archived)
-        yield FoundTranscript(name, session, transcript, _copy_of(path) if plain_name != path.name else None)
+        write = _copy_of(path) if plain_name != path.name else None
+        yield FoundTranscript(name, session, transcript, write, is_left_over=_is_left_over(path))
     yield from _cold_files(sessions / "cold", agent, decompress)
 
 
@@ -233,9 +235,12 @@ def _copy_of(path: Path) -> Callable[[Path], None]:
     return write
 
 
+def _is_left_over(path: Path) -> bool:
+    return ".migrated" in path.name or path.parent.name != "sessions"
+
+
 def _order_of(path: Path, index: Mapping[str, object]) -> int:
-    is_left_over = ".migrated" in path.name or path.parent.name != "sessions"
-    return 3 if is_left_over else 0 if path.name in index else 1 if path.name.endswith(".jsonl") else 2
+    return 3 if _is_left_over(path) else 0 if path.name in index else 1 if path.name.endswith(".jsonl") else 2
 
 
 def _rows_of_left_over_index(folder: Path) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
@@ -257,16 +262,25 @@ def _stamp(milliseconds: float) -> str:
     return f"{moment:%Y-%m-%dT%H-%M-%S}.{moment.microsecond // 1000:03d}Z"
 
 
-def count_sessions(home: OpenClawHome, agents: tuple[OpenClawAgent, ...]) -> tuple[int, list[Omission]]:
-    """Return how many transcripts there are, and which cannot be imported."""
-    count, omissions = 0, []
+class SessionCount(Struct):
+    """How many transcripts there are, how many of them are only in left-overs, and which cannot be imported."""
+
+    usable: int = 0
+    left_over: int = 0
+    omissions: list[Omission] = field(default_factory=list)
+
+
+def count_sessions(home: OpenClawHome, agents: tuple[OpenClawAgent, ...]) -> SessionCount:
+    """Count the transcripts of all agents without reading their messages."""
+    count = SessionCount()
     for agent in agents:
         for found in find_sessions(home, agent):
             if found.problem:
-                omissions.append(Omission(found.name, found.problem))
+                count.omissions.append(Omission(found.name, found.problem))
             else:
-                count += 1
-    return count, omissions
+                count.usable += 1
+                count.left_over += found.is_left_over
+    return count
 
 
 class SessionImport:

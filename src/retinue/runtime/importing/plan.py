@@ -46,6 +46,8 @@ class ImportStep(Struct, frozen=True):
     omissions: tuple[Omission, ...] = ()
     names: tuple[str, ...] = ()
     carry_out: Callable[[Note], StepResult] | None = None
+    remark: str = ""
+    """What a person should know of what is imported, such as that it is only in left-overs of a migration."""
 
     def describe(self) -> dict[str, Any]:
         """Return the step as a line of the plan."""
@@ -54,6 +56,7 @@ class ImportStep(Struct, frozen=True):
             "count": self.count,
             "skipped": len(self.omissions),
             "why": summarise_reasons(self.omissions),
+            "remark": self.remark,
             "names": list(self.names),
             "leftOut": describe_omissions(self.omissions),
         }

@@ -44,7 +44,13 @@ from retinue.memory.index import MemoryIndex
 from retinue.memory.scan import plan_sync
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_sessions, open_workspace, seed_agent
+from retinue.runtime.agents.workspace import (
+    AgentWorkspace,
+    locate_workspace,
+    open_session_files,
+    open_workspace,
+    seed_agent,
+)
 from retinue.runtime.home import Home
 from retinue.runtime.inspect.names import find_unknown_names
 from retinue.runtime.memory.session_memory import index_path, open_memory
@@ -53,7 +59,7 @@ from retinue.security.secrets import ExecSecret, KeyringSecret
 from retinue.sessions.check import apply_fixes, check_folder
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.files import make_private_dir
-from retinue.storage.process_locks import Presence, SessionLease, find_dead
+from retinue.storage.process_locks import FilePresence, find_dead
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
 from retinue.workspace.state import FirstRunState, first_run_state
@@ -340,11 +346,11 @@ def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
             path.unlink()
             yield f"Removed {path}."
         case SweepPresence(folder):
-            Presence(folder).sweep()
+            FilePresence(folder).sweep()
             yield f"Removed files of killed processes from {folder}."
         case FixSessions(agent):
-            store = open_sessions(home, agent)
-            yield from apply_fixes(check_folder(store.folder), store, partial(SessionLease, home.paths))
+            store = open_session_files(home, agent)
+            yield from apply_fixes(check_folder(store.folder), store, home.lease)
         case CreateWorkspace(agent):
             make_private_dir(home.paths.path)
             seed_agent(home, agent)

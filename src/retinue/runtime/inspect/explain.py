@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import random_id
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import UNATTENDED, Inbound
 from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
@@ -33,7 +33,7 @@ from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, person_of, working_folder
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME
 from retinue.storage.files import Root
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.processes.approval import assess_launch
@@ -185,14 +185,13 @@ def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) 
 @contextmanager
 def _open_rule_store(home: Home) -> Iterator[ConfiguredAllowRules]:
     """Return the rules of the agents; a home without stored rules is not changed."""
-    path = home.paths.path / DATABASE_NAME
-    with (
-        TemporaryDirectory() as empty,
-        closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
-    ):
-        rule_store = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
-        rule_store.attach_skills(partial(_skill_programs, home))
-        yield rule_store
+    with TemporaryDirectory() as empty:
+        has_none = bool(home.state_files) and not home.state_files[0].exists()
+        database = home.open_state(Path(empty) / DATABASE_NAME if has_none else None)
+        with closing(database):
+            rule_store = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
+            rule_store.attach_skills(partial(_skill_programs, home))
+            yield rule_store
 
 
 def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
@@ -214,7 +213,7 @@ def inspect_session(
     person = person_of(stored, inbound)
     group = tools_of_group(home.config, session, inbound)
     layers = session_layers(home.config, settings, session, model, person, group)
-    layers = replace(layers, caller=Caller(inbound.owner, elevated))
+    layers = replace(layers, caller=Caller(inbound.owner, elevated, inbound.source in UNATTENDED))
     return SessionStanding(home, session, model, layers, elevated, working_folder(stored), person)
 
 

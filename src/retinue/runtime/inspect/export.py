@@ -19,9 +19,13 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.workspace import locate_workspace, open_sessions
 from retinue.runtime.home import Home
+from retinue.runtime.inspect.file_labels import agents_around
+from retinue.sessions.entries import Header
 from retinue.sessions.export import export_markdown
+from retinue.sessions.jsonl.codec import encode_line
+from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import read_whole
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.sessions.tree import TranscriptTree
 from retinue.storage.files import make_private_dir, write_atomic
 
 FORMAT_VERSION = 1
@@ -71,6 +75,8 @@ def export_home(home: Home, folder: Path, agent: AgentId | None = None) -> Expor
     """Write everything of a home, or of one agent, to a new folder; no secrets are written."""
     if folder.exists():
         raise UsageError(f"{folder} exists already. Name another folder with --output.")
+    if agents_around(home, folder.resolve()):
+        raise UsageError(f"{folder} is in a workspace, whose agent would read all conversations there. Choose another.")
     staging = folder.with_name(f".{folder.name}.exporting")
     shutil.rmtree(staging, ignore_errors=True)
     make_private_dir(staging)
@@ -97,7 +103,7 @@ def _export_agent(home: Home, agent: AgentId, folder: Path, done: ExportedHome) 
     done.agents += 1
     _copy_tree(locate_workspace(home, agent), folder / "workspace", done)
     store = open_sessions(home, agent)
-    if not store.folder.is_dir():
+    if not store.exists:
         return
     rows = []
     for session in store.list():
@@ -114,33 +120,45 @@ def _export_agent(home: Home, agent: AgentId, folder: Path, done: ExportedHome) 
             }
         )
     _write_json(folder / "sessions.json", rows)
+    if not isinstance(store, SessionStore):
+        for session in store.list():
+            header, tree = store.read(session.id)
+            lines = "".join(encode_line(entry).decode() for entry in (header, *store.entries(session.id)) if entry)
+            _write_session(home, folder, f"{session.id}.jsonl", lines, (header, tree))
+            done.sessions += 1
+        return
     for path in sorted(store.folder.glob("*.jsonl*")):
         if ".torn." in path.name:
             continue
-        target = folder / "sessions" / path.name
-        make_private_dir(target.parent)
         lines = path.read_bytes().decode("utf-8", "replace")
-        _write(target, home.redactor.redact(lines))
-        header, tree = read_whole(path)
-        text = export_markdown(header, tree.path, redact=home.redactor.redact)
-        _write(target.with_name(f"{path.name.replace('.jsonl', '')}.md"), text)
+        _write_session(home, folder, path.name, lines, read_whole(path))
         done.sessions += 1
 
 
+def _write_session(
+    home: Home, folder: Path, name: str, lines: str, content: tuple[Header | None, TranscriptTree]
+) -> None:
+    target = folder / "sessions" / name
+    make_private_dir(target.parent)
+    _write(target, home.redactor.redact(lines))
+    header, tree = content
+    text = export_markdown(header, tree.path, redact=home.redactor.redact)
+    _write(target.with_name(f"{name.replace('.jsonl', '')}.md"), text)
+
+
 def _export_records(home: Home, folder: Path, agent: AgentId | None, done: ExportedHome) -> None:
-    database = home.paths.path / DATABASE_NAME
     jobs: list[dict[str, Any]] = []
-    if home.job_database.is_file():
-        with closing(Database(home.job_database)) as base:
+    if not home.state_files or home.job_database.is_file():
+        with closing(home.open_state(home.job_database)) as base:
             jobs = [describe_job(decode_job(row["body"])) for row in base.read("SELECT body FROM jobs ORDER BY rowid")]
     jobs = [job for job in jobs if agent in (None, job["agentId"])]
     done.jobs = len(jobs)
     _write_json(folder / "jobs.json", jobs)
-    if not database.is_file():
+    if home.state_files and not home.state_files[0].is_file():
         return
-    with closing(Database(database)) as base:
+    with closing(home.open_state()) as base:
         for name, statement in _TABLES.items():
-            rows = (_plain(dict(row)) for row in base.read(statement))
+            rows = (_plain(dict(zip(row.keys(), row, strict=True))) for row in base.read(statement))
             chosen = [row for row in rows if agent is None or row.get("agent", agent) == agent]
             text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in chosen)
             _write(folder / f"{name}.jsonl", home.redactor.redact(text))

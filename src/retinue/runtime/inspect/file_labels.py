@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
-from retinue.core.labels import Label
-from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace
+from retinue.core.labels import Label, mix
+from retinue.core.messages import label_of
+from retinue.runtime.agents.workspace import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.home import Home
 from retinue.runtime.memory.sources import open_writes
+from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.storage.auditlog import CLI
 from retinue.storage.labels.file_labels import FileLabel, Via
 from retinue.storage.labels.written_lines import is_owners_unless_recorded, lines_of
@@ -54,6 +56,25 @@ def vouch_for(home: Home, agent: AgentId, path: str, by: str = CLI) -> FileLabel
         labels.vouch([name])
         home.audit.record("file_vouched", by, {"agent": agent, "path": name})
         return labels.label_of(name)
+
+
+def label_export(home: Home, path: Path, entries: Iterable[TranscriptEntry]) -> None:
+    """Record the label of a conversation that is about to be written to a file, if an agent can read it there."""
+    bodies = (entry.body for entry in entries)
+    labels = (
+        label_of(body.message) if isinstance(body, MessageAdded) else body.label
+        for body in bodies
+        if isinstance(body, MessageAdded | Compacted)
+    )
+    label, place = mix([Label.AGENT, *labels]).as_private, path.resolve()
+    for agent in agents_around(home, place):
+        with open_workspace(home, agent) as workspace, open_writes(workspace) as writes:
+            writes.label_new(writes.files.name(str(place)), label, Via.TOOL)
+
+
+def agents_around(home: Home, place: Path) -> list[AgentId]:
+    """Return the agents whose workspace contains a place."""
+    return [each for each in home.config.agents.ids if place.is_relative_to(locate_workspace(home, each).resolve())]
 
 
 @contextmanager

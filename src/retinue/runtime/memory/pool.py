@@ -24,12 +24,14 @@ from retinue.core.labels import Label, mix
 from retinue.core.people import PEOPLE_FOLDER, Person
 from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.home import agents_in_workspace
 from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, NO_MEMORY, memory_backend
+from retinue.runtime.memory.standing_notes import write_stated
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.sessions.session import PERSON_NAME, recorded_person
 from retinue.storage.database import Database
 from retinue.storage.labels.command_traces import CommandTraces
-from retinue.storage.labels.written_lines import lines_of
+from retinue.storage.labels.written_lines import lines_of, share_records
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
@@ -60,16 +62,22 @@ class MemoryPool:
         self._due: defaultdict[AgentId, set[str]] = defaultdict(set)
         self._openings: dict[AgentId, anyio.Event] = {}
         self._embedders: dict[AgentId, list[Embedder]] = {}
-        self._prepared: set[AgentId] = set()
+        self._recorded_under: dict[AgentId, AgentId] = {}
+        """The agent under which the labels of an agent's files are recorded."""
         self._stack = AsyncExitStack()
         self._lock = anyio.Lock()
 
     def writes(self, workspace: AgentWorkspace) -> AgentWrites:
         """Return the record of untrusted lines in an agent's notes."""
-        folder = workspace.root.path.resolve()
-        writes = AgentWrites(self.database, workspace.home.clock, workspace.id, folder, self.traces, workspace.trusted)
-        if workspace.id not in self._prepared:
-            self._prepared.add(workspace.id)
+        home, folder = workspace.home, workspace.root.path.resolve()
+        known = self._recorded_under.get(workspace.id)
+        first, *others = (known,) if known else agents_in_workspace(home.paths, home.config, workspace.id)
+        writes = AgentWrites(self.database, home.clock, first, folder, self.traces, workspace.trusted)
+        if known is None:
+            self._recorded_under[workspace.id] = first
+            if others:
+                with self.database.change() as base:
+                    share_records(base, first, others)
             self.traces.recover(writes.files)
             if not workspace.trusted:
                 writes.files.distrust_unless_done()
@@ -98,11 +106,28 @@ class MemoryPool:
             return ()
         try:
             session_memory = await self.session_memory(workspace, session)
-            hits = await session_memory.recall(message) if session_memory else ()
+            if session_memory is None:
+                return ()
+            facts = await session_memory.recall_standing(message)
+            hits = await session_memory.recall(message)
         except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
-        return tuple(_as_passage(hit, session_memory.author_of(hit.origin)) for hit in hits) if session_memory else ()
+        governing = (RecalledPassage(f"{fact.path}#L{fact.line}", fact.text, is_standing=True) for fact in facts)
+        return (*governing, *(_as_passage(hit, session_memory.author_of(hit.origin)) for hit in hits))
+
+    def note_standing(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> None:
+        """Write down the instructions and preferences that the owner states in a message. Never raises."""
+        settings = workspace.settings.memory_search
+        if not (settings.enabled and settings.recall.enabled and settings.recall.standing and workspace.trusted):
+            return
+        if session.kind not in _DIRECT:
+            return
+        try:
+            if write_stated(workspace, message):
+                self.record_change(workspace)
+        except StorageError as error:
+            log.warning("what you said for all answers could not be written down for %s: %s", workspace.id, error)
 
     async def recall_for_person(
         self, workspace: AgentWorkspace, person: Person, message: str

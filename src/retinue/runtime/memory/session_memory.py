@@ -16,7 +16,7 @@ from retinue.core.extension import ExtensionPoint
 from retinue.core.keys import SessionKey
 from retinue.core.labels import Distance, Label
 from retinue.core.people import Person
-from retinue.memory.backend import Memory, MemoryParts, SearchResult
+from retinue.memory.backend import Memory, MemoryParts, SearchResult, is_about
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.fallback import FallbackMemory
 from retinue.memory.index import MemoryIndex
@@ -24,6 +24,7 @@ from retinue.memory.notes import USUAL_LIMITS, Corpus, Excerpt, ReadLimits, no_d
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
 from retinue.memory.settings import MemorySearchSettings, MemorySettings, QuerySettings
+from retinue.memory.standing import STANDING_NOTE, StandingFact
 from retinue.memory.store.protocol import IndexStore
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.plugins.builtin import BUILT_IN_NAMES
@@ -202,7 +203,7 @@ class SessionMemory(Struct, frozen=True):
         return self.name_person(label) if label.address else ""
 
     async def recall(self, message: str) -> tuple[MemoryHit, ...]:
-        """Return what memory finds about a message in a short time.
+        """Return what memory finds about a message in a short time; nothing if no note is about it.
 
         Texts of contacts are included; those of guests and untrusted ones are not.
         """
@@ -210,7 +211,26 @@ class SessionMemory(Struct, frozen=True):
             return ()
         rules = replace(self.index.rules, farthest=Distance.CONTACT)
         found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
-        return found.hits
+        if not is_about(found, message):
+            return ()
+        standing = self.settings.recall.standing
+        return tuple(hit for hit in found.hits if not (standing and hit.path == STANDING_NOTE))
+
+    async def recall_standing(self, message: str) -> tuple[StandingFact, ...]:
+        """Return the instructions and preferences of the owner that govern a message."""
+        recall = self.settings.recall
+        if not (recall.enabled and recall.standing):
+            return ()
+        index = built_in_index(self.index)
+        return await index.recall_standing(message, recall.timeout_ms / 1000) if index is not None else ()
+
+
+def built_in_index(memory: Memory) -> MemoryIndex | None:
+    """Return the built-in index of a memory, which is kept beside any other backend."""
+    if isinstance(memory, MemoryIndex):
+        return memory
+    builtin = getattr(memory, "builtin", None)
+    return builtin if isinstance(builtin, MemoryIndex) else None
 
 
 def open_session_memory(

@@ -27,12 +27,12 @@ from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.session_export import TranscriptFacts, export_sessions
 from retinue.memory.settings import QmdPath
 from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions
+from retinue.runtime.home import agents_in_workspace
 from retinue.runtime.memory.backend_choice import memory_backend
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.protocol import StoredSessions
 from retinue.sessions.session import Session, recorded_person
-from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.storage.labels.written_lines import EXPORTS, lines_of
 from retinue.storage.provenance import AgentWrites
@@ -254,9 +254,10 @@ def spoken(session: Session, store: StoredSessions) -> Iterator[tuple[str, Label
 def open_writes(workspace: AgentWorkspace) -> Iterator[AgentWrites]:
     """Open the record of what was written into an agent's notes, for callers without an open database."""
     home = workspace.home
-    database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
+    database = home.open_state(newer="refuse")
     try:
-        yield AgentWrites(database, home.clock, workspace.id, workspace.root.path.resolve(), owned=workspace.trusted)
+        agent, folder = agents_in_workspace(home.paths, home.config, workspace.id)[0], workspace.root.path.resolve()
+        yield AgentWrites(database, home.clock, agent, folder, owned=workspace.trusted)
     finally:
         database.close()
 

@@ -49,7 +49,6 @@ from retinue.sandbox.confinement import find_loosening
 from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
-from retinue.storage.process_locks import SessionLease
 from retinue.toolkit.sessions import CallingSession
 
 log = logging.getLogger(__name__)
@@ -221,7 +220,7 @@ class SubagentRunner(Struct, frozen=True):
         last_sign = max(child.asked_at, session.updated_at) if session else child.asked_at
         if not is_stale(last_sign, self.sessions.home.clock.now()):
             return None
-        lease = SessionLease(self.sessions.home.paths, child.session)
+        lease = self.sessions.home.lease(child.session)
         is_alone = lease.try_acquire()
         lease.release()
         return LEFT_ALONE if is_alone else None

@@ -76,7 +76,8 @@ def describe_restored(done: RestoredFiles, direction: Direction) -> str:
     """Return what an undo or redo did, for people."""
     verb = "Undone" if direction == "undo" else "Done again"
     listed = ", ".join(done.paths[:MAX_PATHS_SHOWN]) + ("…" if len(done.paths) > MAX_PATHS_SHOWN else "")
-    lines = [f"{verb}: {len(done.paths)} changed files ({listed})." if done.paths else "No file was changed."]
+    files = "1 file" if len(done.paths) == 1 else f"{len(done.paths)} files"
+    lines = [f"{verb}: {files} ({listed})." if done.paths else "No file was changed."]
     lines += [f"Left as it is: {path}, because {why}." for path, why in done.kept.items()]
     return "\n".join(lines)
 

@@ -67,8 +67,7 @@ from retinue.sessions.protocol import StoredTranscript
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.session import person_of
-from retinue.storage.process_locks import SessionLease
-from retinue.toolkit.web.outflow import restrict_answer
+from retinue.toolkit.web.outflow import restrict_answer, restrict_recovered
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
 log = logging.getLogger(__name__)
@@ -142,6 +141,7 @@ class SessionRunner:
             if not transcript.messages:
                 await self.parts.shared.memories.begin_session(self.parts.workspace)
             recalled = await self._recall(inbound)
+            self._note_standing(inbound)
             plan = await self.planner.plan(transcript, inbound, recollections=recalled)
             if plan is None:
                 return await self._unanswered(inbound, run, NO_MODEL, transcript, show)
@@ -170,6 +170,12 @@ class SessionRunner:
         if person is not None:
             return await memories.recall_for_person(workspace, person, inbound.text)
         return await memories.recall(workspace, self.key, inbound.text) if inbound.owner else ()
+
+    def _note_standing(self, inbound: Inbound) -> None:
+        """Write down what the owner says for all future answers."""
+        is_owners = inbound.owner and not inbound.foreign and inbound.source is Source.CHAT
+        if is_owners and person_of(self.parts.store.peek(self.key), inbound) is None:
+            self.parts.shared.memories.note_standing(self.parts.workspace, self.key, inbound.text)
 
     def refuse_spending(self, source: Source) -> str | None:
         """Return why a turn must not start because the budget is used up; reports it to the owner once a day."""
@@ -305,7 +311,8 @@ class SessionRunner:
             return replace(archived, usage=usage, interrupted=True)
         reply = parse_reply(found.answers[-1].text)
         outbound = self._outbound(run, TurnStatus.OK, reply.text)
-        return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+        answer = replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+        return restrict_recovered(answer, self.parts.store.open(self.key).messages)
 
     async def _start_over_if_due(self, show: Emit) -> None:
         """Archive a session that its reset rules end, before the message that would continue it."""
@@ -365,7 +372,7 @@ class SessionRunner:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Hold the session's lease, after waiting for a running turn."""
-        lease = SessionLease(self.parts.home.paths, self.key)
+        lease = self.parts.home.lease(self.key)
         await lease.acquire()
         try:
             with self._at_work():

@@ -12,11 +12,10 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.plugins.containment import call_contained
 from retinue.plugins.manifest import PluginError
 from retinue.runtime.agents.agent import Agent, GatewayControl, HomeServices, Services
-from retinue.runtime.agents.workspace import AgentWorkspace, open_workspace, seed_agent
+from retinue.runtime.agents.workspace import AgentWorkspace, open_sessions, open_workspace, seed_agent
 from retinue.runtime.home import Home
 from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.turns.runner import SessionRunner
-from retinue.sessions.store import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +59,7 @@ class Sessions:
                 shared=self.shared,
                 workspace=workspace,
                 access=self.model_access(agent),
-                store=SessionStore(
-                    self.home.paths.sessions(agent),
-                    self.home.clock,
-                    durable=self.home.durable,
-                    cwd=str(workspace.root.path),
-                ),
+                store=open_sessions(self.home, agent),
                 engine=self._make_engine(workspace),
             )
         return found

@@ -23,7 +23,7 @@ from retinue.runtime.agents.workspace import open_sessions
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.inspect.doctor import collect_home_facts
 from retinue.runtime.open import open_runtime
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.storage.home_paths import HomePaths
 
 ANSWER = "The new version answers."
@@ -41,7 +41,7 @@ async def prove(home: Home) -> dict[str, object]:
 def _open_everything(home: Home) -> Iterator[str]:
     """Open what is stored; opening migrates it."""
     yield from (str(problem) for problem in home.loaded.errors)
-    with closing(Database(home.paths.path / DATABASE_NAME, durable=True, newer="refuse")):
+    with closing(SqliteDatabase(home.paths.path / DATABASE_NAME, durable=True, newer="refuse")):
         pass
     for agent in home.config.agents.ids:
         store = open_sessions(home, agent)

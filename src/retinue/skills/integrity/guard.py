@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,20 +15,34 @@ from retinue.skills.skill import Skill, SkillTier
 from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path
 
 _TRUSTED = frozenset((SkillTier.BUNDLED, SkillTier.EXPLICIT, SkillTier.PLUGIN))
+_OWNERS = frozenset((SkillTier.WORKSPACE, SkillTier.PERSONAL, SkillTier.MANAGED))
+"""The tiers in which the owner writes skills, and an agent that has the right to."""
 _REGISTRY_MARK = Path(".clawhub") / "origin.json"
 NEW = "new, and not accepted yet: see `retinue skills diff {name}`, then `retinue skills accept {name}`"
+WRITTEN = (
+    "written or changed by the agent, and not accepted yet: see `retinue skills diff {name}`, then "
+    "`retinue skills accept {name}`"
+)
 CHANGED = (
     "changed since it was accepted: see `retinue skills diff {name}`, then `retinue skills accept {name}` "
     "or `retinue skills rollback {name}`"
 )
 
 
-class SkillGuard:
-    """Decides which skills may be used. With `review_all`, skills in the person's own folders are reviewed too."""
+WrittenFolders = Callable[[Sequence[Path]], frozenset[Path]]
+"""Returns those of the folders in which an agent wrote."""
 
-    def __init__(self, home: Path, *, review_all: bool = False) -> None:
+
+class SkillGuard:
+    """Decides which skills may be used. With `review_all`, skills in the person's own folders are reviewed too.
+
+    What an agent wrote there is reviewed in any case; `find_written` tells the folders.
+    """
+
+    def __init__(self, home: Path, *, review_all: bool = False, find_written: WrittenFolders | None = None) -> None:
         self._home = home
         self._review_all = review_all
+        self._find_written = find_written
         self._digests: dict[Path, tuple[dict[str, Stamp], str | SkillError]] = {}
 
     def check(self, skills: Sequence[Skill]) -> tuple[tuple[Skill, ...], dict[str, Stamp]]:
@@ -39,13 +53,19 @@ class SkillGuard:
             lock, damage = read_lock(self._home), ""
         except SkillError as error:
             lock, damage = SkillLock(), str(error)
+        written = self._find_agents([skill.folder for skill in skills if skill.tier in _OWNERS])
         checked = []
         for skill in skills:
             entry = lock.skills.get(folder_key(self._home, skill.folder)) if lock.skills else None
-            if skill.tier in _TRUSTED or (entry is None and not damage and not self._needs_review(skill)):
+            by_agent = skill.folder in written
+            if skill.tier in _TRUSTED or (
+                entry is None and not damage and not by_agent and not self._needs_review(skill)
+            ):
                 checked.append(skill)
+                if skill.tier in _OWNERS and self._find_written is not None:
+                    stamps |= stamp_folder(skill.folder)  # the agent may change a script of it
                 continue
-            held = damage or self._judge(skill, entry, stamps)
+            held = damage or self._judge(skill, entry, stamps, by_agent=by_agent)
             checked.append(replace(skill, held=held) if held else skill)
         self._digests = {folder: known for folder, known in self._digests.items() if str(folder) in stamps}
         return tuple(checked), stamps
@@ -53,14 +73,18 @@ class SkillGuard:
     def _needs_review(self, skill: Skill) -> bool:
         return self._review_all or skill.tier is SkillTier.PROJECT or (skill.folder / _REGISTRY_MARK).exists()
 
-    def _judge(self, skill: Skill, entry: LockedSkill | None, stamps: dict[str, Stamp]) -> str:
+    def _find_agents(self, folders: list[Path]) -> frozenset[Path]:
+        return self._find_written(folders) if self._find_written is not None else frozenset()
+
+    def _judge(self, skill: Skill, entry: LockedSkill | None, stamps: dict[str, Stamp], *, by_agent: bool) -> str:
         """Return why the skill is off, or nothing."""
         digest = self._digest(skill.folder, stamps)
         if isinstance(digest, SkillError):
             return str(digest)
         if entry is not None and digest in (entry.accepted, entry.next):
             return ""
-        return (CHANGED if entry is not None and entry.accepted else NEW).format(name=skill.name)
+        unknown = WRITTEN if by_agent else NEW
+        return (CHANGED if entry is not None and entry.accepted else unknown).format(name=skill.name)
 
     def _digest(self, folder: Path, stamps: dict[str, Stamp]) -> str | SkillError:
         now = stamp_folder(folder)

@@ -111,7 +111,7 @@ class _BackupRun:
         self._prefix = f"{home}/"
         self._scope = scope
         self._repository = repository
-        self._known = _read_latest(repository, home)
+        self._known = _read_latest(repository, home, scope.agent if scope else "")
         self._left_out: list[LeftOut] = []
         self.new_sizes: list[int] = []
         """The sizes of the objects that this backup added."""
@@ -120,7 +120,8 @@ class _BackupRun:
         found = sorted(self._walk(), key=lambda each: (_order_of(each.path), each.path))
         entries = list(self._take_all(found))
         if self._scope is not None:
-            digest, size, _ = self._repository.objects.add(iter((self._scope.state,)))
+            digest, size, is_new = self._repository.objects.add(iter((self._scope.state,)))
+            self.new_sizes += [size] if is_new else []
             entries.append(BackupEntry(AGENT_STATE, "file", 0o600, size, sha256=digest))
         entries.sort(key=lambda entry: entry.path)
         agent = self._scope.agent if self._scope else ""
@@ -219,13 +220,16 @@ def _order_of(path: str) -> int:
     return 0 if path.endswith(".sqlite") else 1 if path.endswith(".head") else _LAST
 
 
-def _read_latest(repository: Repository, home: Path) -> Mapping[str, BackupEntry]:
-    ids = repository.ids()
-    try:
-        manifest = repository.manifest(ids[-1]) if ids else None
-    except BackupFailed:
-        return {}
-    return {entry.path: entry for entry in manifest.files} if manifest and manifest.home == str(home) else {}
+def _read_latest(repository: Repository, home: Path, agent: str) -> Mapping[str, BackupEntry]:
+    """Return the files of the last backup that has what is backed up now: of the whole home, or of the same agent."""
+    for name in reversed(repository.ids()):
+        try:
+            manifest = repository.manifest(name)
+        except BackupFailed:
+            continue
+        if manifest.home == str(home) and manifest.agent in ("", agent):
+            return {entry.path: entry for entry in manifest.files}
+    return {}
 
 
 def _stamp(status: os.stat_result, log: str | None) -> tuple[int, ...]:

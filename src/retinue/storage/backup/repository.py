@@ -249,6 +249,14 @@ class Repository:
                     faults.append(BackupFault(name, shown_path(real_path(entry.path)), verdicts[entry.sha256]))
         return tuple(faults)
 
+    def _scope_of(self, name: str) -> tuple[str, str] | None:
+        """Return the home and the agent of a backup; None if its manifest cannot be read."""
+        try:
+            manifest = self.manifest(name)
+        except StorageError:
+            return None
+        return manifest.home, manifest.agent
+
     def _check_object(self, digest: str) -> str:
         try:
             for _ in self.objects.read(digest):
@@ -260,10 +268,18 @@ class Repository:
     def prune(self, keep: int) -> tuple[tuple[str, ...], int]:
         """Remove all but the newest backups, and unused objects; return the removed ids and the freed bytes.
 
-        Nothing is removed if a manifest that stays cannot be read, because its objects are then unknown.
+        Backups of a home and of each of its agents count apart, so that backups of an agent do not displace those of
+        the home. Nothing is removed if a manifest that stays cannot be read, because its objects are then unknown.
         """
         ids = self.ids()
-        removed, kept = ids[: max(0, len(ids) - keep)], ids[max(0, len(ids) - keep) :]
+        scopes: dict[tuple[str, str] | None, list[str]] = {}
+        for name in ids:
+            scopes.setdefault(self._scope_of(name), []).append(name)
+        unreadable = scopes.pop(None, [])
+        kept = [name for names in scopes.values() for name in names[-keep:]]
+        oldest = min(kept, default="")
+        kept += [name for name in unreadable if name >= oldest]
+        removed = tuple(name for name in ids if name not in kept)
         used = {entry.sha256 for name in kept for entry in self.manifest(name).files}
         with explained("snapshots", self.path):
             for name in removed:

@@ -30,13 +30,12 @@ from retinue.storage.database.database_file import (
     roll_back,
     write_report,
 )
+from retinue.storage.database.protocol import Value
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
 from retinue.storage.files.descriptors import find_disk_problem, make_private_dir
 from retinue.storage.files.errors import DiskFull, InputOutputError, ReadOnly
 
 DATABASE_NAME = "state.sqlite"
-
-Value = str | int | float | bytes | None
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ Opening and closing the file of one of these would release SQLite's locks on it.
 """
 
 
-class Database:
+class SqliteDatabase:
     """One connection to a database that several processes share. Any thread may use it, one at a time.
 
     Statements take well under a millisecond and run in the calling thread. A file that cannot be used is renamed and

@@ -116,7 +116,7 @@ class CommandTrace:
         """Record the labels of changed files, if they have one; the lines of notes are the agent's otherwise."""
         label = self.file_label
         if self.lost:
-            found = set(_find_changed(self.folders, self.started_ns))
+            found = set(find_changed(self.folders, self.started_ns))
             self.changed |= found
             self._notes |= found
         if not label.is_foreign:
@@ -316,7 +316,7 @@ class CommandTraces:
             if process and identify_process(int(process.partition(":")[0])) == process:
                 continue
             label = Label.parse(origin, private=bool(private))
-            changed = list(_find_changed(json.loads(folders), started_ns))
+            changed = list(find_changed(json.loads(folders), started_ns))
             if label.is_foreign or label.private:
                 files.record(map(files.name, changed), label, Via.INTERRUPTED)
             if not label.is_foreign:
@@ -360,7 +360,7 @@ def _change_clock() -> int:
     return _LINUX_COARSE_CLOCK if sys.platform == "linux" else time.CLOCK_REALTIME
 
 
-def _find_changed(folders: Iterable[str], since_ns: int) -> Iterable[str]:
+def find_changed(folders: Iterable[str], since_ns: int) -> Iterable[str]:
     """Yield everything below these folders that changed since a time."""
     for folder in folders:
         waiting = [folder]

@@ -15,14 +15,13 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from sqlite3 import Connection
 
 from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label, is_private_file, mix
-from retinue.storage.database import Database
+from retinue.storage.database import Database, StateChange
 from retinue.storage.files.descriptors import TEMPORARY_PREFIX
 
 _MAX_QUERY_PATHS = 500
@@ -217,7 +216,7 @@ class FileLabels(Struct, frozen=True):
 
     def record_in(
         self,
-        base: Connection,
+        base: StateChange,
         names: Sequence[str],
         label: Label,
         via: Via,
@@ -234,8 +233,9 @@ class FileLabels(Struct, frozen=True):
             partly = lines and (known is None or known.lines or not known.label.is_foreign)
             how, since = (known.via, known.since) if known and whole == known.label and known.via else (via, at)
             rows.append((self.agent, name, _folder(name), whole.origin, whole.private, how.value, since, partly))
+        base.executemany("DELETE FROM file_labels WHERE agent = ? AND path = ?", [(row[0], row[1]) for row in rows])
         base.executemany(
-            "INSERT OR REPLACE INTO file_labels (agent, path, folder, origin, private, via, since, lines) "
+            "INSERT INTO file_labels (agent, path, folder, origin, private, via, since, lines) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
@@ -272,17 +272,19 @@ class FileLabels(Struct, frozen=True):
             if known.label != Label.AGENT and not known.lines and known.via is not Via.VOUCHED:
                 how = known.via if known.via not in (None, Via.PATH) else Via.MOVE
                 self.record_in(base, [new], known.label, how, {})
-            for (path,) in [(old,), *rows] if known.lines else rows:
+            for path in [old, *(row[0] for row in rows)] if known.lines else [row[0] for row in rows]:
                 renamed = new + path[len(old) :]
                 columns = "origin, private, via, since, lines, inode, size, mtime_ns, ctime_ns, digest"
+                if renamed != path:
+                    base.execute("DELETE FROM file_labels WHERE agent = ? AND path = ?", (self.agent, renamed))
                 base.execute(
-                    f"INSERT OR REPLACE INTO file_labels (agent, path, folder, {columns}) "  # noqa: S608
+                    f"INSERT INTO file_labels (agent, path, folder, {columns}) "  # noqa: S608
                     f"SELECT agent, ?, ?, {columns} FROM file_labels WHERE agent = ? AND path = ?",
                     (renamed, _folder(renamed), self.agent, path),
                 )
                 base.execute(
-                    "INSERT OR IGNORE INTO written_lines SELECT agent, ?, line, origin, session, written_at "
-                    "FROM written_lines WHERE agent = ? AND path = ?",
+                    "INSERT INTO written_lines SELECT agent, ?, line, origin, session, written_at "
+                    "FROM written_lines WHERE agent = ? AND path = ? ON CONFLICT DO NOTHING",
                     (renamed, self.agent, path),
                 )
             self._forget_in(base, [old, *(path for (path,) in rows)])
@@ -296,7 +298,14 @@ class FileLabels(Struct, frozen=True):
         if rows:
             moved = [(new + path[len(old) :], self.agent, path) for (path,) in rows]
             with self.database.change() as base:
-                base.executemany("UPDATE OR REPLACE written_lines SET path = ? WHERE agent = ? AND path = ?", moved)
+                for renamed, agent, path in moved:
+                    base.execute(
+                        "DELETE FROM written_lines WHERE agent = ? AND path = ? AND line IN "
+                        "(SELECT line FROM written_lines WHERE agent = ? AND path = ?)",
+                        (agent, renamed, agent, path),
+                    )
+                    values = (renamed, agent, path)
+                    base.execute("UPDATE written_lines SET path = ? WHERE agent = ? AND path = ?", values)
 
     def forget(self, names: Sequence[str]) -> bool:
         """Remove the labels of files that are gone, or that a request without labels wrote anew; return if any had."""
@@ -309,7 +318,7 @@ class FileLabels(Struct, frozen=True):
                 self._forget_in(base, names)
         return bool(had)
 
-    def _forget_in(self, base: Connection, names: Sequence[str]) -> None:
+    def _forget_in(self, base: StateChange, names: Sequence[str]) -> None:
         rows = [(self.agent, name) for name in names]
         base.executemany("DELETE FROM file_labels WHERE agent = ? AND path = ?", rows)
         base.executemany("DELETE FROM written_lines WHERE agent = ? AND path = ?", rows)

@@ -1,18 +1,18 @@
 """Lines of files whose writer is recorded, by their hash.
 
-A Markdown file is the owner's, except the lines that are recorded: the agent's and foreign ones. In other files only
-foreign lines are recorded, and the others are the agent's.
+A Markdown file or a file of a skill is the owner's, except the lines that are recorded: the agent's and foreign ones.
+In other files only foreign lines are recorded, and the others are the agent's.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from sqlite3 import Connection
 
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.core.people import PEOPLE_FOLDER
+from retinue.storage.database import StateChange
 
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines is recorded for the whole file."""
@@ -20,6 +20,8 @@ WHOLE_FILE = bytes(16)
 """In place of the hash of a line: every line of the file that has no record of its own."""
 EXPORTS = "sessions/"
 """The first part of the paths of exported conversations, which are not files of the workspace."""
+SKILLS = "skills/"
+"""The folder of skills, whose files are recorded whatever their type: the owner reviews what the agent writes there."""
 _IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
@@ -51,11 +53,13 @@ def hash_line(line: str) -> bytes:
 
 def is_owners_unless_recorded(path: str) -> bool:
     """Return whether the owner wrote what nothing of the agent wrote in a file; other people have folders there."""
-    return path.casefold().endswith(".md") and not path.startswith((EXPORTS, f"{PEOPLE_FOLDER}/"))
+    folded = path.casefold()
+    is_text_of_owner = folded.endswith(".md") or f"/{SKILLS}" in f"/{folded}"
+    return is_text_of_owner and not path.startswith((EXPORTS, f"{PEOPLE_FOLDER}/"))
 
 
 def insert_own_lines(
-    base: Connection, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
+    base: StateChange, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
 ) -> None:
     """Record that the agent wrote these lines of notes, or with None all that have no record."""
     rows = []
@@ -64,12 +68,44 @@ def insert_own_lines(
         if len(hashes) > MAX_RECORDED_LINES:
             hashes = {WHOLE_FILE}
         rows += [(agent, path, digest, Label.AGENT.origin, session, at) for digest in sorted(hashes)]
-    base.executemany("INSERT OR IGNORE INTO written_lines VALUES (?, ?, ?, ?, ?, ?)", rows)
+    base.executemany("INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
 
-def begin_records(base: Connection, agent: AgentId, now_ns: int, at: str) -> None:
+def begin_records(base: StateChange, agent: AgentId, now_ns: int, at: str) -> None:
     """Record that nobody knows who wrote the lines of the files that an agent has now: the agent may have."""
     base.execute(
-        "INSERT OR REPLACE INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]')",
+        "INSERT INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]') "
+        "ON CONFLICT (agent, id) DO UPDATE SET to_ns = excluded.to_ns, since = excluded.since",
         (agent, now_ns, at),
     )
+
+
+_SHARE_FILES = """
+INSERT INTO file_labels
+SELECT :to, path, folder, origin, private, via, since, lines, inode, size, mtime_ns, ctime_ns, digest
+FROM file_labels WHERE agent = :of
+ON CONFLICT (agent, path) DO UPDATE SET origin = 'untrusted', via = excluded.via,
+    private = CASE WHEN excluded.private = 1 THEN 1 ELSE file_labels.private END,
+    lines = CASE WHEN excluded.lines = 1 THEN file_labels.lines ELSE 0 END
+WHERE excluded.via != 'vouched' AND excluded.origin NOT IN ('owner', 'agent')
+"""
+_SHARE_LINES = """
+INSERT INTO written_lines SELECT :to, path, line, origin, session, written_at FROM written_lines WHERE agent = :of
+ON CONFLICT (agent, path, line) DO UPDATE SET origin = excluded.origin
+WHERE excluded.origin != 'owner' AND written_lines.origin != 'untrusted'
+"""
+_SHARE_RULES = """
+INSERT INTO label_rules SELECT :to, id, kind, process, from_ns, to_ns, origin, private, since, folders
+FROM label_rules WHERE agent = :of
+ON CONFLICT (agent, id) DO UPDATE SET to_ns = excluded.to_ns WHERE excluded.to_ns > label_rules.to_ns
+"""
+_TABLES = ("file_labels", "written_lines", "label_rules")
+
+
+def share_records(base: StateChange, agent: AgentId, others: Iterable[AgentId]) -> None:
+    """Move the records of other agents to the one under which the labels of their common workspace are recorded."""
+    for other in others:
+        for statement in (_SHARE_FILES, _SHARE_LINES, _SHARE_RULES):
+            base.execute(statement, {"to": agent, "of": other})
+        for table in _TABLES:
+            base.execute(f"DELETE FROM {table} WHERE agent = ?", (other,))  # noqa: S608 - constants only

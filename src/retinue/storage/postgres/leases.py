@@ -39,6 +39,8 @@ LOOK_SECONDS = 1.0
 """How often a holder looks for a request to stop if no notification has announced one."""
 POLL_SECONDS = 0.05
 RECONNECT_SECONDS = 0.2
+WORK = ""
+"""The name under which it is noticed that a message was accepted; no lease has it."""
 _CLASS = 0x5265
 """The first key of the advisory locks of owners."""
 
@@ -101,6 +103,10 @@ class PostgresLeases:
     def may_have_stop(self, name: str) -> bool:
         """Return whether a request to stop was announced since the last call."""
         return self._presence is not None and self._presence.take_notice(name)
+
+    def take_work_notice(self) -> bool:
+        """Return whether a message was accepted for this team, by any process, since the last call."""
+        return self._presence is not None and self._presence.take_notice(WORK)
 
     def renew(self, connection: Connection, owner: int) -> None:
         """Extend the leases of this process."""
@@ -230,6 +236,7 @@ class _Presence:
         )
         try:
             connection.execute("LISTEN retinue_lease")
+            connection.execute("LISTEN retinue_work")
             while True:
                 if owner is None:
                     found = connection.execute(_SQL["number_owner"]).fetchone()
@@ -277,5 +284,7 @@ class _Presence:
                 renewed = now
             for notice in connection.notifies(timeout=max(0.01, renewed + pause - now), stop_after=1):
                 owner, _, name = notice.payload.partition(" ")
-                if name and owner == str(self.owner):
+                if notice.channel == "retinue_work" and notice.payload == self._leases.team:
+                    self._noticed.add(WORK)
+                elif name and owner == str(self.owner):
                     self._noticed.add(name)

@@ -42,6 +42,10 @@ class FakeDiscord(FakeService):
         """The answers to commands and presses of buttons."""
         self.commands: list[dict[str, Any]] = []
         self.channels: dict[str, dict[str, Any]] = {}
+        self.guilds: dict[str, str] = {}
+        """The server of each channel in which a person wrote."""
+        self.roles: dict[str, list[str]] = {}
+        """The roles of people."""
         self.identified = self.resumed = 0
         self._files: dict[str, FormFile] = {}
         self._sessions: dict[str, list[dict[str, Any]]] = {}
@@ -78,9 +82,11 @@ class FakeDiscord(FakeService):
             "author": author,
             "content": text,
             "timestamp": datetime.now(UTC).isoformat(),
-            **({"guild_id": guild, "member": {"roles": [], "nick": None}} if guild else {}),
+            **({"guild_id": guild, "member": {"roles": self.roles.get(user, []), "nick": None}} if guild else {}),
             **more,
         }
+        if guild:
+            self.guilds[where] = guild
         self.messages.setdefault(where, []).append(message)
         await self.dispatch("MESSAGE_CREATE", message)
         return message
@@ -88,8 +94,9 @@ class FakeDiscord(FakeService):
     async def press(self, message: dict[str, Any], value: str, *, user: str = "11", name: str = "Ada") -> str:
         """Press a button of a message; returns the id of the interaction."""
         number = self._next()
-        author = {"id": user, "username": name.lower(), "global_name": name}
-        event = {"id": number, "token": "t", "type": 3, "channel_id": message["channel_id"], "user": author}
+        author = {"id": user, "username": name.lower(), "global_name": name, "discriminator": "0", "avatar": None}
+        event = {**_INTERACTION, "id": number, "type": 3, "channel_id": message["channel_id"], "user": author}
+        event["channel"] = self._channel_facts(message["channel_id"])
         event |= {"message": message, "data": {"custom_id": value, "component_type": 2}}
         await self.dispatch("INTERACTION_CREATE", event)
         return number
@@ -99,7 +106,8 @@ class FakeDiscord(FakeService):
         number = self._next()
         options = [{"name": "text", "type": 3, "value": text}] if text else []
         author = {"id": user, "username": "ada", "global_name": "Ada"}
-        event = {"id": number, "token": "t", "type": 2, "channel_id": f"7{user}", "user": author}
+        event = {**_INTERACTION, "id": number, "type": 2, "channel_id": f"7{user}", "user": author}
+        event["channel"] = self._channel_facts(f"7{user}")
         await self.dispatch("INTERACTION_CREATE", {**event, "data": {"name": name, "options": options}})
         return number
 
@@ -107,7 +115,7 @@ class FakeDiscord(FakeService):
         """React to a message."""
         author = {"id": user, "username": "ada", "global_name": "Ada"}
         event = {"user_id": user, "channel_id": message["channel_id"], "message_id": message["id"]}
-        event |= {"emoji": {"id": None, "name": emoji}}
+        event |= {"emoji": {"id": None, "name": emoji}, "type": 0, "burst": False}
         member = {"guild_id": guild, "member": {"user": author, "roles": []}} if guild else {}
         await self.dispatch("MESSAGE_REACTION_ADD", event | member)
 
@@ -116,7 +124,8 @@ class FakeDiscord(FakeService):
         number = self._next()
         self._files[number] = FormFile(name, data, media_type)
         address = f"{self.url}/attachments/{number}"
-        return {"id": number, "filename": name, "size": len(data), "url": address, "content_type": media_type}
+        facts = {"id": number, "filename": name, "size": len(data), "content_type": media_type}
+        return {**facts, "url": address, "proxy_url": address}
 
     async def dispatch(self, name: str, data: dict[str, Any]) -> None:
         """Add an event to every session, and send it to the connected program."""
@@ -215,7 +224,13 @@ class FakeDiscord(FakeService):
         for pattern, act in self._routes:
             found = re.fullmatch(pattern, call.name)
             if found is not None:
-                return act(self, call, *map(unquote, found.groups()))
+                before = len(self.sent)
+                response = act(self, call, *map(unquote, found.groups()))
+                if len(self.sent) > before:  # a bot also gets its own messages
+                    chat = self._channel_facts(self.sent[-1]["channel_id"])
+                    guild = {"guild_id": chat["guild_id"]} if chat.get("guild_id") else {}
+                    await self.dispatch("MESSAGE_CREATE", self.sent[-1] | guild)
+                return response
         return Response(404, {"message": "404: Not Found", "code": 0})
 
     def _me(self, call: ServiceCall) -> Response:
@@ -245,11 +260,26 @@ class FakeDiscord(FakeService):
         return Response(200, {"id": f"7{person}", "type": 1, "recipients": [{"id": person, **_PERSON}]})
 
     def _channel(self, call: ServiceCall, chat: str) -> Response:
-        return Response(200, self.channels.get(chat, {"id": chat, "type": 0, "guild_id": "9", "name": "general"}))
+        return Response(200, self._channel_facts(chat))
+
+    def _channel_facts(self, chat: str) -> dict[str, Any]:
+        if chat in self.channels:
+            return self.channels[chat]
+        if chat.startswith("7"):
+            return {"id": chat, "type": 1, "recipients": [{"id": chat[1:], **_PERSON}]}
+        return {"id": chat, "type": 0, "guild_id": self.guilds.get(chat, "9"), "name": "general"}
+
+    def _member(self, call: ServiceCall, guild: str, person: str) -> Response:
+        return Response(200, {"user": {"id": person, **_PERSON}, "nick": None, "roles": self.roles.get(person, [])})
 
     def _list(self, call: ServiceCall, chat: str) -> Response:
         after = int(call.arguments.get("after") or 0)
-        found = [each for each in self.messages.get(chat, ()) if int(each["id"]) > after]
+        # Unlike those of the gateway, these messages say nothing of their server and of its member.
+        found = [
+            {name: value for name, value in each.items() if name not in ("guild_id", "member")}
+            for each in self.messages.get(chat, ())
+            if int(each["id"]) > after
+        ]
         return Response(200, found[: int(call.arguments.get("limit") or 50)][::-1])
 
     def _send(self, call: ServiceCall, chat: str) -> Response:
@@ -269,7 +299,7 @@ class FakeDiscord(FakeService):
             "content": content,
             "components": given.get("components") or [],
             "attachments": files,
-            "message_reference": given.get("message_reference"),
+            **({"message_reference": given["message_reference"]} if given.get("message_reference") else {}),
             "timestamp": datetime.now(UTC).isoformat(),
         }
         self.messages.setdefault(chat, []).append(message)
@@ -307,8 +337,10 @@ class FakeDiscord(FakeService):
         return Response(204)
 
     def _answer_interaction(self, call: ServiceCall, number: str, token: str) -> Response:
+        wants_response = call.arguments.pop("with_response", None) in (True, "1", "true")
         self.answers.append({"id": number, **call.arguments})
-        return Response(204)
+        facts = {"interaction": {"id": number, "type": 3}, "resource": {"type": call.arguments["type"]}}
+        return Response(200, facts) if wants_response else Response(204)
 
     _routes: tuple[tuple[str, Callable[..., Response]], ...] = (
         (r"GET users/@me", _me),
@@ -317,6 +349,7 @@ class FakeDiscord(FakeService):
         (r"PUT applications/(\d+)/commands", _set_commands),
         (r"POST users/@me/channels", _open_chat),
         (r"GET channels/(\d+)", _channel),
+        (r"GET guilds/(\d+)/members/(\d+)", _member),
         (r"GET channels/(\d+)/messages", _list),
         (r"POST channels/(\d+)/messages", _send),
         (r"PATCH channels/(\d+)/messages/(\d+)", _edit),
@@ -333,6 +366,12 @@ class FakeDiscord(FakeService):
 
 
 _PERSON: dict[str, Any] = {"username": "ada", "global_name": "Ada", "discriminator": "0", "avatar": None}
+_INTERACTION: dict[str, Any] = {
+    "token": "t",
+    "version": 1,
+    "application_id": BOT["id"],
+    "attachment_size_limit": 10_485_760,
+}
 _EMPTY: dict[str, Any] = {
     "type": 0,
     "attachments": [],

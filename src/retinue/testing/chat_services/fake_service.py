@@ -227,7 +227,8 @@ def _plain(fields: dict[str, str]) -> dict[str, Any]:
 async def _send(writer: asyncio.StreamWriter, response: Response) -> bool:
     raw = isinstance(response.body, bytes)
     data: bytes = response.body if raw else b"" if response.body is None else json.dumps(response.body).encode()
-    headers = {"content-type": "application/octet-stream" if raw else "application/json", **response.headers}
+    kind = {"content-type": "application/octet-stream" if raw else "application/json"} if data else {}
+    headers = {**kind, **response.headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     writer.write(f"HTTP/1.1 {response.status} Fake\r\ncontent-length: {len(data)}\r\n{head}\r\n".encode() + data)
     await writer.drain()

@@ -266,7 +266,8 @@ class FakeTelegram(FakeService):
         text, entities = str(call.arguments.get("text", "")), call.arguments.get("entities") or []
         check_text(text, entities, MAX_TEXT)
         markup = call.arguments.get("reply_markup")
-        return self._change(message, {"text": text, "entities": entities, "reply_markup": _keyboard(markup)})
+        shown = {"text": text, "entities": entities, "reply_markup": _keyboard(markup)}
+        return self._change(message, shown | _preview_options(call))
 
     async def _do_editMessageReplyMarkup(self, call: ServiceCall) -> Any:  # noqa: N802
         return self._change(self._own(call), {"reply_markup": _keyboard(call.arguments.get("reply_markup"))})
@@ -306,6 +307,7 @@ class FakeTelegram(FakeService):
             "chat": {"id": int(chat), "type": "private" if private else "supergroup"},
             "date": int(time.time()),
             **content,
+            **_preview_options(call),
         }
         if call.arguments.get("message_thread_id"):
             message["message_thread_id"] = int(call.arguments["message_thread_id"])
@@ -399,3 +401,9 @@ def check_text(text: str, entities: list[dict[str, Any]], limit: int = MAX_TEXT)
 
 
 __all__ = ["BOT", "TOKEN", "FakeTelegram", "ServiceFault"]
+
+
+def _preview_options(call: ServiceCall) -> dict[str, Any]:
+    """Return the options for previews of links as a message has them."""
+    options = call.arguments.get("link_preview_options")
+    return {"link_preview_options": options} if options else {}

@@ -299,7 +299,7 @@ def _plan(context: ToolContext, find: _Find, change: FileChange) -> tuple[list[_
             add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path), record)
             return [add], f"A {path}"
         case DeleteFile():
-            data = load_bytes(root, path, MAX_EDIT_BYTES)
+            data = load_bytes(context, root, path, MAX_EDIT_BYTES)
             return [_Step(path, lambda: root.remove(path), lambda: root.write(path, data))], f"D {path}"
         case UpdateFile():
             return _plan_update(context, find, change)
@@ -309,7 +309,7 @@ def _plan(context: ToolContext, find: _Find, change: FileChange) -> tuple[list[_
 
 def _plan_update(context: ToolContext, find: _Find, change: UpdateFile) -> tuple[list[_Step], str]:
     root, path = find(change.path)
-    before = load_bytes(root, path, MAX_EDIT_BYTES)
+    before = load_bytes(context, root, path, MAX_EDIT_BYTES)
     source = SourceText.decode(before, path)
     changed = apply_hunks(source.text, change.hunks, path)
     after = source.encode(changed)

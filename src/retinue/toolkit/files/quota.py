@@ -14,10 +14,13 @@ _MIN_FILE_BYTES = 4096
 
 def require_room(context: ToolContext, added: int = 0) -> None:
     """Raise `ToolFailed` if a restricted folder would hold more than it may with so many more bytes."""
-    limit = context.max_bytes
-    if limit is None:
-        return
-    used = _measure(context.root, limit)
+    if context.max_bytes is not None:
+        require_space(context.root, context.max_bytes, added)
+
+
+def require_space(root: Root, limit: int, added: int = 0) -> None:
+    """Raise `ToolFailed` if a folder would hold more than a limit with so many more bytes."""
+    used = _measure(root, limit)
     if used + added > limit:
         raise ToolFailed(
             f"The files of this chat use {used / 1e6:.1f} of {limit / 1e6:g} MB, so there is no room for more. Delete "

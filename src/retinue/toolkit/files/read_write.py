@@ -16,6 +16,7 @@ from retinue.core.labels import mix
 from retinue.core.messages import Image, Text, text_of
 from retinue.security.untrusted_text import TextSource, file_name, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.storage.labels.written_lines import SKILLS
 from retinue.toolkit.file_labels import (
     keeps_lines_apart,
     label_failure,
@@ -23,6 +24,7 @@ from retinue.toolkit.file_labels import (
     label_of_text,
     record_replaced,
     record_write,
+    recorded_path,
 )
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
 from retinue.toolkit.files.quota import require_room
@@ -43,6 +45,8 @@ _SIGNATURES = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
+
+_DOCUMENT_STARTS = (b"%PDF-", b"PK\x03\x04")
 
 
 class ReadArguments(Arguments):
@@ -89,7 +93,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         Tool(
             name="read",
             summary="Read a file",
-            description="Read a text file or picture; long files come in pages.",
+            description="Read a text file, document (PDF, Office, OpenDocument) or picture; long files come in pages.",
             arguments=ReadArguments,
             run=partial(read_file, new_id=parts.new_id),
         ),
@@ -129,28 +133,47 @@ def make_image_tool(parts: ToolParts) -> tuple[Tool[Any], ...]:
 async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: IdFactory = random_id) -> ToolOutput:
     """Return a page of a text file, or a picture; untrusted text is marked."""
     root, relative = locate_readable(context, arguments.path)
-    output, text = await to_thread.run_sync(_read, root, relative, arguments)
+    output, text, is_exact = await to_thread.run_sync(_read, context, root, relative, arguments)
     # The whole file is judged, because a page may begin or end within a line.
     with storage_errors_explained():
-        origin = label_of_text(context, root, relative, text)
+        exact = is_exact or not text
+        origin = label_of_text(context, root, relative, text) if exact else label_of_files(context, root, [relative])
     if not origin.is_foreign or not text:
         return replace(output, label=mix([output.label, origin]))
     marked = wrap_untrusted(text_of(output.content), TextSource.MEMORY, new_id=new_id)
     return ToolOutput.of(marked, label=origin)
 
 
-def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
-    """Return what to show of a file, and its whole text unless it is a picture."""
-    data = load_bytes(root, relative, MAX_READ_BYTES)
+def _read(context: ToolContext, root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str, bool]:
+    """Return what to show of a file, its whole text unless it is a picture, and whether these are its exact bytes."""
+    data = load_bytes(context, root, relative, MAX_READ_BYTES)
     image = image_from_bytes(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
     if image is not None:
-        return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image)), ""
+        return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image)), "", True
+    if data.startswith(_DOCUMENT_STARTS) and (document := _read_document(data, arguments.path)) is not None:
+        return ToolOutput.of(format_page(document, arguments.offset, arguments.limit)), document, False
     if looks_binary(data):
         raise ToolFailed(
             f"'{arguments.path}' is a binary file of {len(data):,} bytes. Use exec with a program that understands it."
         )
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-    return ToolOutput.of(format_page(text, arguments.offset, arguments.limit)), text
+    return ToolOutput.of(format_page(text, arguments.offset, arguments.limit)), text, True
+
+
+def _read_document(data: bytes, name: str) -> str | None:
+    """Return the text of a document; None if the file is none."""
+    # Few sessions read documents.
+    from retinue.toolkit.documents.extract import extract_text
+    from retinue.toolkit.documents.file_types import DOCUMENTS, detect_type
+    from retinue.toolkit.documents.package import DocumentUnreadable
+
+    media_type = detect_type(data)
+    if media_type not in DOCUMENTS:
+        return None
+    try:
+        return extract_text(data, media_type)
+    except DocumentUnreadable as error:
+        raise ToolFailed(f"The text of '{name}' ({len(data):,} bytes) could not be read: {error}.") from error
 
 
 def format_page(text: str, offset: int | None, limit: int | None) -> str:
@@ -177,7 +200,7 @@ def format_page(text: str, offset: int | None, limit: int | None) -> str:
     return f"{shown}\n(lines {start + 1:,}-{end:,} of {len(lines):,}; continue with offset={end + 1})"
 
 
-def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
+def load_bytes(context: ToolContext, root: Root, relative: str, max_bytes: int) -> bytes:
     """Return a file's bytes; the error for a missing file suggests similar names."""
     try:
         with storage_errors_explained():
@@ -185,7 +208,7 @@ def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
     except ToolFailed as failure:
         match failure.__cause__:
             case NotThere():
-                raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
+                raise ToolFailed(f"'{relative}' does not exist.{suggest_names(context, root, relative)}") from failure
             case NotRegular() if _is_folder(root, relative):
                 raise ToolFailed(f"'{relative}' is a folder. Use ls to list it.") from failure
             case TooLarge():
@@ -204,8 +227,11 @@ def _is_folder(root: Root, relative: str) -> bool:
     return True
 
 
-def suggest_names(root: Root, relative: str) -> str:
-    """Return a sentence that suggests similar names, or an empty string."""
+def suggest_names(context: ToolContext, root: Root, relative: str) -> str:
+    """Return a sentence that suggests similar names, or an empty string.
+
+    Names that untrusted text may have chosen are suggested only if the request has read such text anyway.
+    """
     folder, _, name = relative.rpartition("/")
     try:
         with storage_errors_explained():
@@ -216,10 +242,10 @@ def suggest_names(root: Root, relative: str) -> str:
         return f" Its folder '{folder}' does not exist either." if folder else ""
     lowered = {entry.lower(): entry for entry in beside}
     near = difflib.get_close_matches(name.lower(), lowered, n=_SUGGESTIONS, cutoff=0.5)
-    if not near:
-        return ""
     prefix = f"{folder}/" if folder else ""
-    return f" Did you mean {', '.join(display_name(prefix + lowered[name]) for name in near)}?"
+    paths = [prefix + lowered[name] for name in near]
+    shown = [path for path in paths if context.tainted or not label_of_files(context, root, [path]).is_foreign]
+    return f" Did you mean {', '.join(map(display_name, shown))}?" if shown else ""
 
 
 def display_name(path: str) -> str:
@@ -242,7 +268,15 @@ def _write(context: ToolContext, root: Root, relative: str, content: str) -> Too
         record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
         record_replaced(context, root, relative, content)
-    return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
+    return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.{describe_review(context, root, relative)}")
+
+
+def describe_review(context: ToolContext, root: Root, relative: str) -> str:
+    """Return a sentence about the review of a changed skill; empty for other files."""
+    folder, *inside = recorded_path(context, root, relative).split("/")
+    if folder != SKILLS.rstrip("/") or len(inside) < 2:
+        return ""
+    return f" The skill is off until the owner accepts it: `/skills diff {inside[0]}` in a chat, or `retinue skills`."
 
 
 def _text_before(context: ToolContext, root: Root, relative: str) -> str:
@@ -271,7 +305,7 @@ async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutpu
 
 
 def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
-    data = load_bytes(root, relative, MAX_EDIT_BYTES)
+    data = load_bytes(context, root, relative, MAX_EDIT_BYTES)
     if looks_binary(data):
         raise ToolFailed(f"'{relative}' is a binary file; it cannot be edited as text.")
     source = SourceText.decode(data, relative)
@@ -283,7 +317,8 @@ def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArgume
         record_write(context, root, relative, before=source.text, after=changed)
         root.write(relative, source.encode(changed))
     count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
-    return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")
+    review = describe_review(context, root, relative)
+    return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.{review}")
 
 
 def media_type_of(data: bytes) -> str | None:

@@ -82,7 +82,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
 
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
-        found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
+        found = await to_thread.run_sync(grep, context, root, relative, arguments, seconds, abandon_on_cancel=True)
         origin = label_of_files(context, root, found.files)
         if origin.is_foreign:
             return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), label=origin)
@@ -104,9 +104,9 @@ class Matches(Struct, frozen=True):
     files: tuple[str, ...]
 
 
-def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
+def grep(context: ToolContext, root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
     """Return the matching lines of the files below a path; the search process is killed at the time limit."""
-    files = _list_files(root, relative, Glob(arguments.glob) if arguments.glob else None)
+    files = _list_files(context, root, relative, Glob(arguments.glob) if arguments.glob else None)
     header = {
         "pattern": arguments.pattern,
         "ignoreCase": arguments.ignore_case,
@@ -158,11 +158,11 @@ def _read_text_files(root: Root, files: Iterator[str], searched: list[str]) -> I
             yield path, data
 
 
-def _list_files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
+def _list_files(context: ToolContext, root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
     if _is_file(root, relative):
         yield relative
         return
-    for path, entry in _walk(root, relative):
+    for path, entry in _walk(context, root, relative):
         if entry.kind is EntryKind.FILE and (glob is None or glob.matches(_below(path, relative))):
             yield path
 
@@ -181,10 +181,10 @@ def _below(path: str, folder: str) -> str:
     return path if folder == "." else path[len(folder) + 1 :]
 
 
-def _walk(root: Root, relative: str) -> Iterator[tuple[str, FolderEntry]]:
+def _walk(context: ToolContext, root: Root, relative: str) -> Iterator[tuple[str, FolderEntry]]:
     """Yield everything below a folder except the content of `SKIPPED_FOLDERS`."""
     prefix = "" if relative == "." else f"{relative}/"
-    waiting = [(prefix, entry) for entry in reversed(_entries(root, relative))]
+    waiting = [(prefix, entry) for entry in reversed(_entries(context, root, relative))]
     seen = 0
     while waiting:
         prefix, entry = waiting.pop()
@@ -200,13 +200,13 @@ def _walk(root: Root, relative: str) -> Iterator[tuple[str, FolderEntry]]:
         yield path, entry
 
 
-def _entries(root: Root, relative: str) -> list[FolderEntry]:
+def _entries(context: ToolContext, root: Root, relative: str) -> list[FolderEntry]:
     try:
         with storage_errors_explained():
             return root.entries(relative)
     except ToolFailed as failure:
         if isinstance(failure.__cause__, NotThere):
-            raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
+            raise ToolFailed(f"'{relative}' does not exist.{suggest_names(context, root, relative)}") from failure
         raise
 
 
@@ -217,7 +217,7 @@ async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutp
 
     def find() -> dict[str, str]:
         found: dict[str, str] = {}
-        for path, entry in _walk(root, relative):
+        for path, entry in _walk(context, root, relative):
             if glob.matches(_below(path, relative)):
                 found[path] = _format_entry(path, entry)
                 if len(found) > arguments.limit:
@@ -232,7 +232,7 @@ async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutp
 async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOutput:
     """List the names in a folder."""
     root, relative = locate_readable(context, arguments.path)
-    entries = await to_thread.run_sync(_entries, root, relative)
+    entries = await to_thread.run_sync(_entries, context, root, relative)
     names = [_format_entry(entry.name, entry) for entry in entries]
     label = label_of_files(context, root, (f"{relative}/{entry.name}" for entry in entries))
     return _format_listing(names, arguments.limit, "(the folder is empty)", label)

@@ -159,10 +159,14 @@ def _starting_place(settings: McpServerSettings, confinement: Confinement) -> st
 
 
 def _installation(program: Path) -> tuple[Path, ...]:
-    """Return the folders that a program is installed in, by its path and by its target."""
+    """Return the folders that a program is installed in, by its path and by its target.
+
+    A program outside of a `bin` folder, such as one in `node_modules/.bin`, needs the modules of its project.
+    """
     folders = []
     for path in (program, program.resolve()):
-        folder = path.parent.parent if path.parent.name in ("bin", "sbin", "Scripts") else path.parent
+        is_in_bin = path.parent.name in ("bin", "sbin", "Scripts")
+        folder = path.parent.parent if is_in_bin else _project(path) or path.parent
         if not folder.is_relative_to("/usr") and folder != Path("/"):
             folders.append(folder)
     return tuple(dict.fromkeys(folders))

@@ -282,7 +282,7 @@ async def _ask_approval(
         remember=tuple(pattern.words for pattern in patterns),
         binding=compute_binding(launch, request.folder, scripts),
         explanation=(
-            *_facts(assessment, context, decision.because),
+            *_facts(assessment, context, decision),
             *explain_command(assessment.reading, request.draft.text),
             *_script_warnings(scripts, patterns),
         ),
@@ -328,10 +328,11 @@ _RISKS = {
 }
 
 
-def _facts(assessment: Assessment, context: ToolContext, because: str) -> Iterator[str]:
+def _facts(assessment: Assessment, context: ToolContext, decision: NeedsApproval) -> Iterator[str]:
     request = assessment.request
     yield f"Folder: {request.shown_folder}"
-    yield f"Asked because {because}."
+    if not assessment.needs or decision is not assessment.decision:  # the title names the needs
+        yield f"Asked because {decision.because}."
     yield from (f"Variable: {name}={value}" for name, value in request.variables.items())
     if request.draft.takes_input:
         yield "Input: the agent can write to its input while it runs."

@@ -7,10 +7,14 @@ session. A query asks if it repeats private text.
 
 from __future__ import annotations
 
+import base64
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from urllib.parse import urlsplit
+from functools import partial
+from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
@@ -36,6 +40,8 @@ _PICTURE_TAG = re.compile(r"<(?=\s*(?:img|picture|source|svg|iframe|video|audio|
 _WORD = re.compile(r"\w+")
 _IDENTIFIER = re.compile(r"[\w.+@-]*\d[\w.+@-]*|[\w.+-]+@[\w.-]+")
 _MIN_IDENTIFIER = 6
+_WRITTEN_APART = re.compile(r"\d(?:[ .\-/]?\d){5,}|(?=(?:[a-z]*\d){3})[a-z\d]{6,}")
+_ENCODED = re.compile(r"[\w+/-]{8,}")
 
 
 class UrlSource(StrEnum):
@@ -102,6 +108,18 @@ def restrict_answer(answer: Outbound, context: ToolContext, messages: Sequence[M
         preceding=tuple(show_answer(each, seen) for each in answer.preceding),
         loads_links=False,
     )
+
+
+def restrict_recovered(answer: Outbound, messages: Sequence[Message]) -> Outbound:
+    """Return an answer that was read back from its transcript, so that no chat loads anything for it.
+
+    What its turn was allowed to do is not known any more.
+    """
+    if not label_of_all(messages).is_foreign:
+        return answer
+    text = _PICTURE_TAG.sub("‹", _PICTURE.sub(lambda found: found[0][1:], answer.text))
+    media = tuple(each for each in answer.media if not is_address(each))
+    return replace(answer, text=text, media=media, loads_links=False)
 
 
 def _is_free(url: str, context: ToolContext) -> bool:
@@ -202,6 +220,11 @@ def find_private(query: str, request: Sequence[Message]) -> str:
     the conversation, and what pages say, may be searched for.
     """
     private, known = _split_by_privacy(request)
+    spelled = map(partial(unicodedata.normalize, "NFKC"), (query, query[::-1], unquote(query), *_decode_words(query)))
+    return next(filter(None, (_find_repeated(each, private, known) for each in dict.fromkeys(spelled))), "")
+
+
+def _find_repeated(query: str, private: str, known: str) -> str:
     words = _WORD.findall(query.lower())
     joined = f" {' '.join(_WORD.findall(private.lower()))} "
     known_words = f" {' '.join(_WORD.findall(known.lower()))} "
@@ -213,7 +236,21 @@ def find_private(query: str, request: Sequence[Message]) -> str:
         part = found[0].strip(".-+@")
         if len(part) >= _MIN_IDENTIFIER and part.lower() in private.lower() and part.lower() not in known.lower():
             return part
+    # An identifier may be written apart, as `HGK 137-803`.
+    together, known_together = "".join(words), "".join(known_words.split())
+    for found in _WRITTEN_APART.finditer(private.lower()):
+        part = "".join(_WORD.findall(found[0]))
+        if part in together and part not in known_together:
+            return found[0]
     return ""
+
+
+def _decode_words(text: str) -> Iterator[str]:
+    """Yield what the words of a text mean as hexadecimal or base64."""
+    for word in _ENCODED.findall(text):
+        for decode in (bytes.fromhex, partial(base64.b64decode, altchars=b"-_")):
+            with suppress(ValueError):
+                yield decode(word if decode is bytes.fromhex else word + "=" * (-len(word) % 4)).decode()
 
 
 def _split_by_privacy(request: Sequence[Message]) -> tuple[str, str]:

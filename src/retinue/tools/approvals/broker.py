@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import anyio
 from msgspec import Struct
@@ -97,12 +96,12 @@ class Approver(Struct, frozen=True):
 class ApprovalBroker:
     """The approval requests of a home in one process; used from one thread."""
 
-    def __init__(self, database: Database, audit: AuditLog, clock: Clock, folder: Path) -> None:
+    def __init__(self, database: Database, audit: AuditLog, clock: Clock, presence: Presence) -> None:
         self._database = database
         self._store = ApprovalStore(database)
         self._audit = audit
         self._clock = clock
-        self._presence = Presence(folder)
+        self._presence = presence
         self._watchers = Watchers(self._store, self._presence)
         self._listeners: list[Listener] = []
         self._shown: set[str] = set()

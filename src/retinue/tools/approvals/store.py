@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from retinue.core.clock import format_moment
 from retinue.core.codec import from_plain, to_plain
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.storage.database import Database
+from retinue.storage.database import Database, Row, StateChange
 from retinue.storage.process_locks import Presence
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ WHERE id = :id AND state = 'pending'
 
 _PRUNE = "DELETE FROM approvals WHERE state <> 'pending' AND asked_at < ?"
 
-_WATCH = "INSERT OR IGNORE INTO approvers (holder, agent, session) VALUES (?, ?, ?)"
+_WATCH = "INSERT INTO approvers (holder, agent, session) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
 _UNWATCH = "DELETE FROM approvers WHERE holder = ? AND agent = ? AND session = ?"
 
@@ -119,7 +118,7 @@ class ApprovalStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, approval: Approval, base: sqlite3.Connection) -> Approval:
+    def add(self, approval: Approval, base: StateChange) -> Approval:
         """Store a request within a transaction; returns it with a unique id that is easy to type."""
         code = generate_code()
         while base.execute(_FIND, (code,)).fetchone() is not None:
@@ -139,7 +138,7 @@ class ApprovalStore:
         """Return the newest requests in any state."""
         return tuple(_decode(self._database.read(_RECENT, (most,))))
 
-    def settle(self, ended: Approval, base: sqlite3.Connection) -> bool:
+    def settle(self, ended: Approval, base: StateChange) -> bool:
         """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
         return base.execute(_SETTLE, encode_approval(ended)).rowcount == 1
 
@@ -206,7 +205,7 @@ def decode_approval(row: Mapping[str, Any]) -> Approval:
     return from_plain(columns | {"request": request}, Approval)
 
 
-def _decode(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
+def _decode(rows: Iterable[Row]) -> Iterator[Approval]:
     """Decode rows; a damaged row is logged and skipped, because it can no longer be answered."""
     for row in rows:
         try:

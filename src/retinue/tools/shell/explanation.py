@@ -32,7 +32,10 @@ _WORD = re.compile(r"[\w.+-]+")
 
 
 def explain_command(reading: AnalysedCommand | NotAnalysable, text: str) -> tuple[str, ...]:
-    """Return lines that name the programs, the files they read or change, and whether they seem to use the network."""
+    """Return lines that name the programs, the files they read or change, and whether they seem to use the network.
+
+    What a single command shows by itself is not repeated: its words and the addresses among them.
+    """
     lines: list[str] = []
     addresses = list(dict.fromkeys(_ADDRESS.findall(text)))
     match reading:
@@ -40,7 +43,11 @@ def explain_command(reading: AnalysedCommand | NotAnalysable, text: str) -> tupl
             lines.append(f"Only a shell can read it: {because}.")
         case AnalysedCommand():
             commands = [innermost(argv) for argv in reading.commands]
-            lines += [f"Runs: {show_exactly(' '.join(map(_quote, argv)))}" for argv in reading.commands]
+            shown = [" ".join(map(_quote, argv)) for argv in reading.commands]
+            if shown == [text.strip()]:
+                addresses = []
+            else:
+                lines += [f"Runs: {show_exactly(command)}" for command in shown]
             lines += _list_names("Reads", commands, _files_read)
             lines += _list_names("Changes", commands, _files_written)
             online = dict.fromkeys(program_name(argv) for argv in commands if _is_online(argv))

@@ -1,0 +1,1 @@
+"""Transcripts and sessions as rows of PostgreSQL."""
