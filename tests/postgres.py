@@ -74,6 +74,7 @@ def create_team_database(*teams: str) -> str:
         admin.execute(
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {_APPLICATION_ROLE}".encode()
         )
+        admin.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {_APPLICATION_ROLE}".encode())
         now = datetime.now(UTC)
         admin.execute("INSERT INTO organisation VALUES ('acme', 'Acme', %s)", (now,))
         for team in teams:

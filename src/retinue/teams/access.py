@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
 from retinue.teams.bearer import ACCESS, is_same, make_bearer, split_bearer
-from retinue.teams.database import TeamDatabase, Transaction
+from retinue.teams.database import TeamDatabase, TeamTransaction
 from retinue.teams.members import MAX_NAME_CHARS, TeamMember
 from retinue.teams.roles import SERVICE_SCOPES, TeamRole
 from retinue.teams.settings import SignInLimits
@@ -175,7 +175,7 @@ class AccessStore:
             transaction.run("delete_old_access", before=self._database.now() - timedelta(days=KEPT_DAYS))
 
 
-def _with_members(transaction: Transaction, rows: list[dict[str, Any]]) -> tuple[LiveAccess, ...]:
+def _with_members(transaction: TeamTransaction, rows: list[dict[str, Any]]) -> tuple[LiveAccess, ...]:
     found = [convert(row, MemberAccess) for row in rows]
     members = {}
     for access in found:

@@ -21,7 +21,7 @@ def _statements() -> Mapping[str, bytes]:
     return read_statements("retinue.teams", "teams.sql")
 
 
-class Transaction:
+class TeamTransaction:
     """A transaction that sees one team."""
 
     def __init__(self, connection: Connection, team: str) -> None:
@@ -44,9 +44,9 @@ class TeamDatabase:
         self.clock = clock
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Iterator[TeamTransaction]:
         with self.server.connection() as connection, connection.transaction():
-            found = Transaction(connection, self.team)
+            found = TeamTransaction(connection, self.team)
             found.run("become")
             yield found
 
@@ -88,9 +88,9 @@ class TeamRegistry:
         self._clock = clock
 
     @contextmanager
-    def _transaction(self) -> Iterator[Transaction]:
+    def _transaction(self) -> Iterator[TeamTransaction]:
         with self._server.connection() as connection, connection.transaction():
-            found = Transaction(connection, "")
+            found = TeamTransaction(connection, "")
             found.run("become_operator")
             yield found
 

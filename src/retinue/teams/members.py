@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
 from retinue.teams.bearer import INVITATION, is_same, make_bearer, split_bearer
-from retinue.teams.database import TeamDatabase, Transaction
+from retinue.teams.database import TeamDatabase, TeamTransaction
 from retinue.teams.roles import AGENT_ROLES, TeamRole, may_give, scopes_by_agent, scopes_of
 from retinue.wire.protocol import Scope
 
@@ -146,6 +146,11 @@ class MemberStore:
             transaction.run("end_all_access", member=member.id, now=now, kept=[])
             return _require(transaction, member.id)
 
+    def require_other_owner(self, which: str) -> None:
+        """Raise `UsageError` if a member is the only owner of the team."""
+        with self._database.transaction() as transaction:
+            _keep_owner(transaction, _require(transaction, which))
+
     def activate(self, which: str, actor: TeamRole) -> TeamMember:
         """Allow a deactivated member to sign in again."""
         with self._database.transaction() as transaction:
@@ -216,7 +221,7 @@ class MemberStore:
                 return None
             return self._add(transaction, replace(new, role=TeamRole(rows[0]["role"])), TeamRole.OWNER)
 
-    def _add(self, transaction: Transaction, new: NewMember, actor: TeamRole) -> TeamMember:
+    def _add(self, transaction: TeamTransaction, new: NewMember, actor: TeamRole) -> TeamMember:
         login, identity = read_login(new.login), secrets.token_hex(6)
         _check_actor(actor, None, new.role)
         added = transaction.run(
@@ -244,7 +249,7 @@ def read_login(text: str) -> str:
 
 
 def _members(
-    transaction: Transaction,
+    transaction: TeamTransaction,
     *,
     id: str | None = None,  # noqa: A002 - the name of the column
     login: str | None = None,
@@ -255,12 +260,12 @@ def _members(
     return tuple(convert(row, TeamMember) for row in rows)
 
 
-def _find(transaction: Transaction, which: str) -> TeamMember | None:
+def _find(transaction: TeamTransaction, which: str) -> TeamMember | None:
     found = _members(transaction, id=which) or _members(transaction, login=which)
     return found[0] if found else None
 
 
-def _require(transaction: Transaction, which: str) -> TeamMember:
+def _require(transaction: TeamTransaction, which: str) -> TeamMember:
     found = _find(transaction, which)
     if found is None:
         raise UsageError(f"There is no member '{which}'. `retinue members list` shows all members.")
@@ -279,7 +284,7 @@ class RoleRefused(UsageError):
     """A member's role does not allow a change of another member."""
 
 
-def _keep_owner(transaction: Transaction, member: TeamMember) -> None:
+def _keep_owner(transaction: TeamTransaction, member: TeamMember) -> None:
     owners = [row["id"] for row in transaction.run("lock_owners")]
     if owners == [member.id]:
         raise UsageError("This is the only owner of the team. Make another member an owner first.")
