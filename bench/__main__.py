@@ -13,7 +13,7 @@ from bench.measure import Sheet
 BENCHES = (
     "labels",
     *("startup", "plugins", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
-    *("delegation", "backup", "mcp_servers", "page"),
+    *("delegation", "backup", "mcp_servers", "channels", "page"),
 )
 FULL: tuple[str, ...] = ("faults", "hijack", "memory_faults", "races", "openapi", "endurance")
 

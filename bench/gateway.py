@@ -45,7 +45,7 @@ def run(*, full: bool) -> None:
         _measure_start(home, sheet)
         with _gateway(home) as process:
             time.sleep(LONG_IDLE_SECONDS if full else IDLE_SECONDS)
-            sheet.row("idle memory, a home with 200 notes", _memory(process.pid), "MB")
+            sheet.row("idle memory, a home with 200 notes", memory_of(process.pid), "MB")
         with _gateway(plain) as process:
             anyio.run(_measure_overhead, plain, port, process.pid, sheet, "a warm turn")
         with _gateway(home) as process:
@@ -176,7 +176,7 @@ def _rows(sheet: Sheet, what: str, times: Sequence[float], model: float) -> None
 
 async def _measure_sessions(home: HomePaths, pid: int, sheet: Sheet) -> None:
     """A thousand sessions with a turn each, a hundred of them at a time, all followed by one client."""
-    before = _memory(pid)
+    before = memory_of(pid)
     times: list[float] = []
     numbers = iter(range(SESSIONS))
 
@@ -199,7 +199,9 @@ async def _measure_sessions(home: HomePaths, pid: int, sheet: Sheet) -> None:
         took = time.perf_counter() - began
     note = f"p99 {sorted(times)[int(SESSIONS * 0.99)] * 1000:.0f} ms, {AT_ONCE} at once"
     sheet.row(f"{SESSIONS:,} sessions, a turn each", SESSIONS / took, "turn/s", note)
-    sheet.row(f"memory that {SESSIONS:,} sessions add", _memory(pid) - before, "MB", f"{_memory(pid):.0f} MB in all")
+    sheet.row(
+        f"memory that {SESSIONS:,} sessions add", memory_of(pid) - before, "MB", f"{memory_of(pid):.0f} MB in all"
+    )
 
 
 async def _measure_crowd(home: HomePaths, sheet: Sheet) -> None:
@@ -235,7 +237,7 @@ async def _measure_crowd(home: HomePaths, sheet: Sheet) -> None:
     sheet.row("a crowd", CLIENTS * MESSAGES / took, "turn/s", note)
 
 
-def _memory(pid: int) -> float:
+def memory_of(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
 

@@ -89,6 +89,11 @@ async def _work(suites: Iterable[Suite], sheet: Sheet) -> None:
     for sink, count in Counter(sink for each in total[1] for sink in each.sinks).most_common():
         share = 100 * count / labelled
         sheet.row(f"all: benign calls that ask at the sink {sink}, labelled", share, "%", f"{count} of {labelled}")
+    for tool, count in Counter(tool for each in total[1] for tool in each.asking).most_common():
+        sheet.row(f"all: benign calls of {tool} that ask, labelled", count, "calls")
+    needless = [tool for part in total for each in part for tool in each.needless]
+    note = ", ".join(sorted(set(needless))) or "every call that asks has an effect or fetches from a new host"
+    sheet.row("all: questions that no rule demands", len(needless), "calls", note, goal=0)
 
 
 def _print_questions(name: str, done: tuple[list[Questions], list[Questions]], sheet: Sheet) -> None:

@@ -54,7 +54,11 @@ async def _measure(sheet: Sheet) -> None:
             plain = await _time_turns(scene)
             share, count = await _measure_labels(scene)
         sheet.row("labels in a warm turn, CPU", share, "ms", f"{count:.0f} calls of their functions", goal=0.5)
-        async with open_scene(Path(large), OFFICE) as scene:
+        defaults = {
+            "model": "test/test-model",
+            "checkpoints": {"enabled": False},
+        }  # they look at each file, twice a turn
+        async with open_scene(Path(large), OFFICE, {"agents": {"defaults": defaults}}) as scene:
             for number in range(FILES):
                 folder = scene.workspace / f"d{number % FOLDERS}"
                 folder.mkdir(exist_ok=True)

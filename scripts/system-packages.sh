@@ -8,6 +8,7 @@ sh "$(dirname "$0")/install-clawhub.sh"
 missing=""
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 need git git
+need ssh openssh-client
 need tmux tmux
 need bwrap bubblewrap
 need dash dash

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,20 +74,27 @@ async def answer_across_kills(world: World, hall: Hall, chance: random.Random, k
     return asked
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("service", SERVICES)
-async def test_kills_at_every_step_lose_and_repeat_nothing(service: str, tmp_path: Path) -> None:
-    """Each service is killed seven times, so there are more than twenty kills."""
-    chance = random.Random(f"kills of {service}")
+async def kill_service(
+    service: str, place: Path, chance: random.Random, kills: int
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Kill gateways of a new home; returns the answers that are wanted, and those that were given."""
     async with open_world(service) as world, EchoModel() as model:
-        hall = Hall(HomePaths(tmp_path / "home"), model, configuration(world))
+        hall = Hall(HomePaths(place / "home"), model, configuration(world))
         hall.write_config()
         async with gateway_process(hall):
             await world.ready()
             await world.say("hello")  # after its answer, the position is stored
             await world.fake.until(lambda: len(world.fake.sent) >= 1, seconds=PATIENCE)
-        asked = await answer_across_kills(world, hall, chance, 7)
+        asked = await answer_across_kills(world, hall, chance, kills)
         answers = [text for text in world.texts() if text.startswith("answer")]
-        assert len(answers) == len(asked)
-        assert len(set(answers)) == len(answers)
-        assert answers == [text.replace("question", "answer") for text in asked]
+        return [text.replace("question", "answer") for text in asked], answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", SERVICES)
+async def test_kills_at_every_step_lose_and_repeat_nothing(service: str, tmp_path: Path) -> None:
+    """Each service is killed seven times, so there are more than twenty kills."""
+    asked, answers = await kill_service(service, tmp_path, random.Random(f"kills of {service}"), 7)
+    assert len(answers) == len(asked)
+    assert len(set(answers)) == len(answers)
+    assert answers == asked

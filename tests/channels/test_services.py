@@ -17,6 +17,7 @@ import pytest
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.chat_services.fake_service import ServiceFault
 from retinue.testing.replies import calls, says
+from tests.channels.noisy_day import live_through
 from tests.channels.services import OWNER, SENDS, STRANGER, EchoModel, World, open_world
 from tests.channels.test_http import read_by_model
 from tests.gateway.conftest import PATIENCE, Hall, open_hall, wait_until
@@ -176,6 +177,14 @@ async def test_a_noisy_service_loses_and_repeats_nothing(service: str, tmp_path:
         answers = [text for text in world.texts() if text.startswith("answer")]
         assert answers == [question.replace("question", "answer") for question in asked]
         assert world.fake.failed > 0
+
+
+@pytest.mark.slow
+async def test_a_noisy_day_loses_and_repeats_nothing(service: str, tmp_path: Path) -> None:
+    """The clock is set each hour, the gateway is restarted three times, and people write meanwhile."""
+    day = await live_through(service, tmp_path, random.Random(f"a day of {service}"), 30)
+    assert day.violations() == []
+    assert day.faults > 0
 
 
 @pytest.mark.slow

@@ -98,3 +98,14 @@ def test_wrong_input_says_what_to_do(retinue: RunCommand, home: Path, words: tup
     ran = retinue("channels", *words)
     assert ran.code != 0
     assert told in ran.err
+
+
+def test_services_with_requests_need_no_app_token(retinue: RunCommand, home: Path) -> None:
+    missing = retinue("channels", "add", "slack", "--token", "xoxb-1", "--no-test", "--json")
+    assert missing.code != 0
+    assert "appToken" in json.loads(missing.err or missing.out)["error"]["message"]
+    given = ("--token", "xoxb-1", "--set", "signingSecret=s3cret", "--no-test", "--json")
+    assert retinue("channels", "add", "slack", *given).data["added"] is True
+    unnamed = retinue("channels", "add", "--json")
+    assert unnamed.code != 0
+    assert "Name the service: telegram, slack, discord." in (unnamed.err or unnamed.out)

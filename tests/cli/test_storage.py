@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from retinue.core.envelope import Inbound
+from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
+from retinue.core.messages import Usage
+from retinue.dispatch.inbox import Inbox
+from retinue.runtime.agents.workspace import open_sessions
+from retinue.runtime.home import load_home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.postgres.server import PostgresServer, read_migrations
 from tests.cli.conftest import RunCommand
 from tests.postgres import create_database
+from tests.sessions.builders import answer, user
 
 
 def test_without_an_address_everything_is_in_files(retinue: RunCommand, home: Path) -> None:
@@ -68,3 +77,67 @@ def test_a_database_of_a_newer_version_is_refused(retinue: RunCommand, home: Pat
     retinue("init", "--yes")
     retinue("config", "set", "storage.url", url)
     assert "Update Retinue" in retinue("memory", "search", "wifi", "--json").data["error"]["message"]
+
+
+def fill(home: Path) -> None:
+    """A home with sessions, an archive and rows."""
+    loaded = load_home(HomePaths(home))
+    store = open_sessions(loaded, DEFAULT_AGENT)
+    for name in ("agent:main:main", "agent:main:ideas"):
+        transcript = store.open(SessionKey.parse(name))
+        transcript.append(user("Hello"))
+        transcript.append(answer("Hi", usage=Usage(10, 5, 2, 1, 0.125)))
+    store.reset(SessionKey.parse("agent:main:ideas"))
+    old = store.open(SessionKey.parse("agent:main:old"))
+    old.append(answer("Forgotten", usage=Usage(1, 1)))
+    store.remove(store.delete(SessionKey.parse("agent:main:old")))
+    store.settle_all()
+    with closing(loaded.open_state()) as database:
+        inbox = Inbox(database, loaded.clock)
+        for number in range(3):
+            inbox.accept(Inbound(f"message {number}", SessionKey.parse("agent:main:main")), RunId(f"r{number}"))
+
+
+@pytest.mark.slow
+def test_a_home_moves_to_postgresql_and_back(retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retinue("init", "--yes")
+    fill(home)
+    before = {path: path.read_bytes() for path in (home / "agents").rglob("*/sessions/*.jsonl*")}
+    listed = retinue("sessions", "list", "--json").data
+    url = create_database()
+    done = retinue("storage", "move", "--to", url, "--verify", "--json").data
+    assert (done["sessions"], done["archives"], done["rows"]["inbox"], done["verified"]) == (2, 1, 3, True)
+    again = retinue("storage", "move", "--to", url, "--verify", "--json").data
+    assert (again["sessions"], again["archives"], again["skipped"], again["verified"]) == (0, 0, 3, True)
+    assert {path: path.read_bytes() for path in (home / "agents").rglob("*/sessions/*.jsonl*")} == before
+
+    monkeypatch.setenv("STORAGE_URL", url)
+    retinue("config", "set", "storage.url", '{"source": "env", "id": "STORAGE_URL"}')
+    assert retinue("sessions", "list", "--json").data == listed
+    usage = retinue("usage", "--json").data["groups"]
+    assert "Hello" in retinue("sessions", "export", "main", "--json").out
+    assert retinue("cluster", "status", "--json").data["queues"] == {"waiting": 3, "claimed": 0}
+    fill_more = open_sessions(load_home(HomePaths(home)), DEFAULT_AGENT)
+    fill_more.open(SessionKey.parse("agent:main:new")).append(user("In the database"))
+
+    back = retinue("storage", "move", "--to", "files", "--verify", "--json").data
+    assert (back["sessions"], back["archives"], back["rows"]["inbox"], back["verified"]) == (3, 1, 3, True)
+    retinue("config", "unset", "storage.url")
+    assert len(retinue("sessions", "list", "--json").data) == 3
+    assert retinue("usage", "--json").data["groups"] == usage
+    after = {path.name: path.read_bytes() for path in (home / "agents").rglob("*/sessions/*.jsonl*")}
+    assert {name: after[name] for name in (path.name for path in before)} == {p.name: b for p, b in before.items()}
+
+
+@pytest.mark.slow
+def test_a_move_that_cannot_be_made_says_why(retinue: RunCommand, home: Path) -> None:
+    retinue("init", "--yes")
+    for to, why in (
+        ("files", "in files already"),
+        ("nonsense", "--to needs"),
+        (create_database(empty=True), "migrate"),
+    ):
+        refused = retinue("storage", "move", "--to", to, "--json")
+        assert refused.code != 0
+        assert why in refused.data["error"]["message"]
+    assert "storage.url" in retinue("cluster", "status", "--json").data["error"]["message"]

@@ -166,9 +166,9 @@ WITHOUT_UVLOOP = ("-c", "import sys; sys.modules['uvloop'] = None; from retinue.
 
 @asynccontextmanager
 async def gateway_process(
-    hall: Hall, *, program: Sequence[str] = ("-m", "retinue"), **variables: str
+    hall: Hall, *arguments: str, program: Sequence[str] = ("-m", "retinue"), **variables: str
 ) -> AsyncIterator[GatewayProcess]:
-    argv = [sys.executable, *program, "gateway", "run", "--port", "0", "--home", str(hall.home.path)]
+    argv = [sys.executable, *program, "gateway", "run", "--port", "0", "--home", str(hall.home.path), *arguments]
     output = hall.home.path.parent / "gateway.out"
     with output.open("ab") as file:
         process = subprocess.Popen(argv, env={**hall.environment, **variables}, stdout=file, stderr=file)

@@ -156,11 +156,11 @@ def write_threads(hall: Hall, now: datetime) -> None:
 
 
 def write_runs(hall: Hall, job: Job, now: datetime) -> None:
-    """The conversations of the latest runs of a job."""
-    for day in range(3):
+    """The conversations of the latest runs of a job, all of the last day: older ones are archived by the gateway."""
+    for number in range(3):
         told = exchange("Sum up the news and my calendar.", "Two meetings, light rain, one new paper on seed banks.")
-        key = job.session_of(RunId(f"{day:032}"))
-        assert open_sessions(open_home(hall, now - timedelta(days=day, hours=6)), FENNEL).begin(key, told)
+        key = job.session_of(RunId(f"{number:032}"))
+        assert open_sessions(open_home(hall, now - timedelta(hours=2 + 5 * number)), FENNEL).begin(key, told)
 
 
 def write_decisions(home: Home, now: datetime) -> None:

@@ -6,67 +6,68 @@ import tempfile
 from pathlib import Path
 
 import anyio
+from playwright.async_api import ViewportSize, expect
 
 from retinue.testing.replies import calls, says
 from tests.gateway.browser import Visitor, open_browser, visiting
 from tests.gateway.conftest import open_hall
+from tests.gateway.filled_home import fill
 
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page.png"
-
-ANSWER = """You have **three** open points in `plan.md`:
-
-1. Book the train before the fares go up
-2. Ask Ada about the *projector*
-3. Pack the long cable
-
-Shall I look up today's fares?
-"""
-
-
-DARK = "page-prompt.png"
-PHONE = "page-phone.png"
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 async def make_pictures(folder: Path) -> None:
-    """Hold a short conversation; take a picture while a question waits, one of a view in the dark, one of a phone."""
+    """Work in a home with some weeks behind it; take pictures while a question waits, and of three views."""
     with tempfile.TemporaryDirectory() as place:
         async with open_hall(Path(place)) as hall:
-            hall.config = {"agents": {"defaults": {"model": "test/test-model", "sandbox": {"mode": "auto"}}}}
-            hall.model.push(says("A good morning to you, too."), calls("read", path="plan.md"), says(ANSWER))
+            fill(hall)
             hall.model.push(calls("exec", command="curl -s https://fares.example/today -o fares.json"), says("Done."))
-            async with hall.serving(), open_browser() as browser:
-                size = {"width": 1280, "height": 800}
-                async with visiting(browser, hall, viewport=size, device_scale_factor=1.5) as visitor:
-                    await visitor.sign_in()
-                    await visitor.say("Good morning")
-                    await visitor.sees("good morning")
-                    workspace = hall.home.workspace
-                    (workspace / "IDENTITY.md").write_text("- **Name:** Fennel\n- **Emoji:** ☘\n")
-                    (workspace / "plan.md").write_text("- [ ] Book the train\n- [ ] Ask Ada\n- [ ] Pack the cable\n")
-                    await visitor.page.reload()
-                    await visitor.sees("good morning")
-                    await ask_for_fares(visitor)
-                    await visitor.page.screenshot(path=folder / PICTURE.name)
-                    await visitor.page.set_viewport_size({"width": 390, "height": 844})
-                    await visitor.page.screenshot(path=folder / PHONE)
-                    await visitor.page.set_viewport_size({"width": 1280, "height": 800})
-                    await visitor.page.emulate_media(color_scheme="dark")
-                    await visitor.show("prompt")
-                    await visitor.page.get_by_role("table", name="Parts of the prompt").wait_for()
-                    await visitor.page.screenshot(path=folder / DARK)
+            async with (
+                hall.serving(),
+                open_browser() as browser,
+                visiting(browser, hall, viewport=DESKTOP, device_scale_factor=1.5, reduced_motion="reduce") as visitor,
+            ):
+                await visitor.sign_in()
+                await take_chat(visitor, folder)
+                await take_views(visitor, folder)
 
 
-async def ask_for_fares(visitor: Visitor) -> None:
-    await visitor.page.get_by_role("button", name="New conversation", exact=True).click()
-    await visitor.page.locator(".welcome").wait_for()
-    await visitor.say("What is left to do for the trip?")
-    await visitor.sees("Shall I")
-    await visitor.idle()
-    await visitor.say("Yes, please")
+async def take_chat(visitor: Visitor, folder: Path) -> None:
+    page = visitor.page
+    await page.evaluate("location.hash = '#/chat/agent:main:chat-branch'")
+    await visitor.sees("Shall I make the change?")
+    await visitor.say("Yes. And look up today's fares to test with.")
     await visitor.approval.wait_for()
-    await visitor.page.wait_for_timeout(500)  # the list of conversations follows a little later
-    await visitor.page.mouse.move(700, 400)
+    await expect(page.locator("#sessions")).to_contain_text("answering")
+    await page.mouse.move(1240, 300)
+    await page.screenshot(path=folder / "page.png")
+    await page.set_viewport_size(PHONE)
+    await page.emulate_media(color_scheme="dark")
+    await page.screenshot(path=folder / "page-phone.png")
+    await page.set_viewport_size(DESKTOP)
+    await visitor.approval.get_by_role("button", name="Deny").click()
+    await visitor.idle()
+    await expect(page.locator("#sessions")).not_to_contain_text("answering")
+
+
+async def take_views(visitor: Visitor, folder: Path) -> None:
+    page = visitor.page
+    await page.mouse.move(700, 790)
+    await visitor.show("prompt/agent:main:chat-branch")
+    await page.get_by_role("table", name="Parts of the prompt").wait_for()
+    await page.screenshot(path=folder / "page-prompt.png")
+    await page.emulate_media(color_scheme="light")
+    await visitor.show("usage")
+    await page.get_by_role("table", name="Usage").wait_for()
+    await page.screenshot(path=folder / "page-usage.png")
+    await visitor.show("automations")
+    await page.get_by_role("button", name="Backup check", exact=True).click()
+    await visitor.panel.get_by_role("list", name="Runs").wait_for()
+    await page.mouse.move(700, 795)
+    await page.screenshot(path=folder / "page-automations.png")
 
 
 if __name__ == "__main__":
-    anyio.run(make_pictures, PICTURE.parent)
+    anyio.run(make_pictures, FOLDER)

@@ -22,14 +22,12 @@ from retinue.memory.search.query import parse_query
 from retinue.memory.search.ranking import (
     LineRating,
     ScoredChunk,
-    ScoredLine,
     ScoreParts,
     build_hits,
-    cut_snippet,
     sort_by_score,
-    split_long_line,
 )
 from retinue.memory.search.rules import SearchLimits, SearchWeights
+from retinue.memory.search.snippets import ScoredLine, cut_snippet, split_long_line
 from retinue.memory.search.words import Stemmer
 from retinue.memory.store.protocol import IndexTotals, Source, StoredChunk
 

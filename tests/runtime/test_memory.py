@@ -193,3 +193,15 @@ async def test_nothing_is_written_down_in_groups_or_for_others(stage: Stage) -> 
     async with stage.open() as runtime:
         await runtime.say(Inbound("Always answer in metric units.", MAIN, foreign=True))
     assert not (stage.workspace / "memory" / "standing.md").exists()
+
+
+async def test_nothing_is_recalled_for_a_message_that_no_note_is_about(stage: Stage) -> None:
+    stage.server.push(says("You are welcome."), says("WTU-4471-K."), says("Bought."))
+    write_note(stage)
+    (stage.workspace / "memory" / "2024-03-14.md").write_text("Handed in the tax return at the counter.\n")
+    await stage.ask("Good morning, tell me a joke.")
+    assert "Memory Search Results" not in last_message(stage)
+    await stage.ask("Is WTU-4471-K mine?")
+    assert "memory/bicycle.md#L" in last_message(stage), "an exact match is always shown"
+    await stage.ask("What happened on 14 March 2024?")
+    assert "memory/2024-03-14.md#L" in last_message(stage), "so is the note of a day that is named"

@@ -9,9 +9,10 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import SessionKey
-from retinue.testing.replies import calls
+from retinue.testing.replies import Reply, calls
 from tests.security.hijack.arrivals import ARRIVALS, Attempt
 from tests.security.hijack.attempts import ROUTES, obey, plan_attempts, work
+from tests.security.hijack.later import run_job
 from tests.security.hijack.scene import ignore, open_scene
 from tests.security.hijack.suites import EVERYDAY, OFFICE
 
@@ -44,6 +45,7 @@ async def test_ordinary_work_goes_on_without_questions(tmp_path: Path) -> None:
         done = [await work(scene, task) for task in (*OFFICE.tasks, *EVERYDAY)]
     clean, labelled = ([each[part] for each in done] for part in (0, 1))
     assert sum(each.asked for each in clean) == 0
+    assert [tool for each in (*clean, *labelled) for tool in each.needless] == []
     assert sum(each.asked for each in labelled) <= 0.25 * sum(each.calls for each in labelled)
 
 
@@ -62,3 +64,18 @@ async def test_agents_with_the_same_workspace_have_the_same_labels(tmp_path: Pat
             await scene.runtime.say(Inbound("Go on.", SessionKey.parse(f"agent:helper:{path}")), ignore, scene.ask)
             assert not [effect for effect in scene.done if "send_mail" in effect]
         assert len(scene.asked) == 2
+
+
+async def test_messages_to_the_owner_need_no_question_and_those_of_jobs_to_others_do(tmp_path: Path) -> None:
+    def send(to: str) -> Reply:
+        return calls("tool_call", name="message", arguments={"to": to, "channel": "http", "text": "There is mail."})
+
+    async with open_scene(tmp_path, OFFICE) as scene:
+        await scene.say("Look it up, and write to me in the chat.", [calls("lookup"), send("ada")])
+        assert "a row in outbox" in scene.find_effects()
+        assert scene.asked == []
+        await run_job(scene, [send("ada"), send("mallory")])
+        assert scene.find_effects() == ["a row in outbox"]
+        (request,) = (request for _, request in scene.asked)
+        assert request.title == "Send a message to mallory"
+        assert "nobody asked for the message" in request.explanation[0]

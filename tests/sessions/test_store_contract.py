@@ -28,10 +28,9 @@ from retinue.sessions.entries import (
     SettingChanged,
     ThinkingChanged,
 )
-from retinue.sessions.export import export_markdown
 from retinue.sessions.postgres.rows import encode_entries
 from retinue.sessions.postgres.store import PostgresSessions, SessionOrigin
-from retinue.sessions.protocol import StoredSessions, StoredTranscript, copy_sessions
+from retinue.sessions.protocol import StoredSessions, StoredTranscript
 from retinue.sessions.search import search_transcripts
 from retinue.sessions.store import SessionStore
 from retinue.sessions.undo_compaction import undo_compactions
@@ -330,29 +329,6 @@ def test_both_drivers_store_the_same(
     for session in files.list():
         assert list(rows.entries(session.id)) == list(files.entries(session.id))
         assert rows.open(session.key).messages == files.open(session.key).messages
-
-
-@pytest.mark.slow
-def test_sessions_are_copied_to_the_other_driver_and_back(storage: TeamStorage, tmp_path: Path) -> None:
-    files, rows = in_files(tmp_path / "a"), in_database(storage)
-    for key in (MAIN, IDEAS):
-        transcript = files.open(key)
-        first = transcript.append(user("Hello"))
-        transcript.append(answer("Hi", usage=Usage(10, 5, 2, 1, 0.125)))
-        transcript.append(answer("or rather"), parent=first.id)
-        files.settle(key)
-    assert copy_sessions(files, rows) == 2
-    assert copy_sessions(files, rows) == 0
-    assert rows.list() == files.list()
-    assert rows.usage() == files.usage()
-    back = in_files(tmp_path / "b")
-    assert copy_sessions(rows, back) == 2
-    assert back.list() == files.list()
-    for session in files.list():
-        assert back.path_of(session.id).read_bytes() == files.path_of(session.id).read_bytes()
-        header, tree = rows.read(session.id)
-        known, other = files.read(session.id)
-        assert export_markdown(header, tree.path, redact=str) == export_markdown(known, other.path, redact=str)
 
 
 @pytest.fixture

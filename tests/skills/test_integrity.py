@@ -30,6 +30,7 @@ from retinue.skills.library import SkillLibrary
 from retinue.skills.search import SkillSource
 from retinue.skills.settings import SkillsLimits
 from retinue.skills.skill import SkillTier
+from retinue.skills.sources import GitAddress, git_address
 from tests.skills.builders import write_skill
 from tests.skills.killed_changes import check_killed_change
 from tests.workspaces import begin_workspace
@@ -190,6 +191,30 @@ def test_install_from_a_zip_and_from_git(home: Path, ask: Ask, tmp_path: Path) -
     shown = ask("install", f"file://{repository}", "--path", "tools/demo", "--as", "cloned")
     assert (shown["source"], len(shown["version"])) == ("git", 40)
     assert (home / "workspace/skills/cloned/SKILL.md").is_file()
+    for path in ("tools/none", "tools/demo/SKILL.md", "../tools"):
+        error = ask("install", f"file://{repository}", "--path", path, "--as", "other", code=1)["error"]
+        assert "has no folder" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("git:acme/skills", GitAddress("https://github.com/acme/skills.git")),
+        ("git:acme/skills@v1.2", GitAddress("https://github.com/acme/skills.git", "v1.2")),
+        ("git:git@example.org:a/b.git", GitAddress("git@example.org:a/b.git")),
+        ("https://example.org/a/b.git@main", GitAddress("https://example.org/a/b.git", "main")),
+        ("https://github.com/acme/skills", GitAddress("https://github.com/acme/skills.git")),
+        ("https://github.com/acme/skills.git", GitAddress("https://github.com/acme/skills.git")),
+        ("https://github.com/a/b/tree/main/", GitAddress("https://github.com/a/b.git", "main")),
+        ("https://github.com/a/b/tree/v1/x/my%20skill", GitAddress("https://github.com/a/b.git", "v1", "x/my skill")),
+        ("https://github.com/a/b/blob/main/x/SKILL.md", GitAddress("https://github.com/a/b.git", "main", "x")),
+        ("https://github.com/a/b/blob/main/SKILL.md", GitAddress("https://github.com/a/b.git", "main")),
+        ("calendar", None),
+        ("@acme/calendar", None),
+    ],
+)
+def test_addresses_of_repositories(source: str, found: GitAddress | None) -> None:
+    assert git_address(source) == found
 
 
 def test_a_changed_byte_is_noticed_at_the_next_load(tmp_path: Path) -> None:

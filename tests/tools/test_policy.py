@@ -143,6 +143,16 @@ def test_some_tools_are_for_the_owner_only(tool: str) -> None:
     assert (refused.layer, refused.because) == (Layer.OWNER, "it is reserved for the owner of this assistant")
 
 
+def test_a_turn_that_a_schedule_began_does_not_change_the_configuration() -> None:
+    unattended = Caller(owner=True, unattended=True)
+    refused = judge("gateway", caller=unattended)
+    assert (refused.layer, refused.because) == (
+        Layer.OWNER,
+        "jobs, heartbeats and hooks do not change the configuration",
+    )
+    assert not judge("cron", caller=unattended).denied
+
+
 def test_a_tool_can_say_that_it_is_for_the_owner_only() -> None:
     assert decide_tool("mine", Layers(caller=GUEST), owner_only=True).denied
     assert not decide_tool("mine", Layers(caller=GUEST)).denied

@@ -108,7 +108,7 @@ function AnswerView({ answer, actions }: { answer: Answer; actions: ItemActions 
           <bdi>{name}</bdi>
         </h2>
         <Moment when={answer.when} />
-        {answer.model.value && <span class="moment said-model">{answer.model.value}</span>}
+        {answer.model.value && <span class="moment said-model">{answer.model.value.split("/").at(-1)}</span>}
       </header>
       {group(pieces).map((part, place) => (
         <PieceView key={place} part={part} isOpen={isOpen} />

@@ -108,10 +108,14 @@ function Log() {
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
+  const lastTop = useRef(0);
   const scrolled = () => {
     if (!root.current) return; // the event of a view that was left meanwhile
     const { scrollHeight, scrollTop, clientHeight } = root.current;
-    follows.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    // A request for approval makes the log lower, and its end moves away although nobody scrolled.
+    if (scrollHeight - scrollTop - clientHeight < NEAR_END) follows.current = true;
+    else if (scrollTop < lastTop.current - 1) follows.current = false;
+    lastTop.current = scrollTop;
     thread.readsBack.value = !follows.current;
   };
   const showEarlier = async () => {

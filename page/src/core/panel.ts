@@ -1,6 +1,7 @@
 // The panel on the right shows one detail; on a phone it is a sheet.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { route } from "./router";
 
 interface PanelContent {
   title: string;
@@ -22,3 +23,11 @@ export function closePanel(): void {
   if (opener?.isConnected) opener.focus();
   opener = null;
 }
+
+/** What the panel is about: a view, or one conversation. */
+const aboutOf = ({ view, subject }: { view: string; subject: string }) => (view === "chat" ? `chat ${subject}` : view);
+let about = aboutOf(route.peek());
+route.subscribe((next) => {
+  if (aboutOf(next) !== about) panel.value = null;
+  about = aboutOf(next);
+});

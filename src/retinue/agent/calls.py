@@ -173,7 +173,7 @@ async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> 
 
 def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> ToolDecision:
     """Decide whether a tool may be called in a context, including the layers that depend on the caller."""
-    caller = Caller(context.owner, context.elevated)
+    caller = Caller(context.owner, context.elevated, context.unattended)
     return decide_tool(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
 
 

@@ -15,7 +15,7 @@ from retinue.core.clock import EPOCH, MIN_JUMP, Clock, IdFactory, format_moment,
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.storage.database import Database, Row, Transaction, Value
+from retinue.storage.database import Database, Row, StateChange, Value
 
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 3_600))
 """The delay after the first, second, … consecutive failure of a job."""
@@ -367,12 +367,12 @@ class JobStore:
             base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
 
 
-def _write(base: Transaction, job: Job) -> None:
+def _write(base: StateChange, job: Job) -> None:
     next_at = format_moment(job.next_at) if job.next_at else None
     base.execute(_KEEP, (job.id, job.agent, encode_job(job), job.enabled, next_at))
 
 
-def _correct(base: Transaction, job: Job, now: datetime) -> Job:
+def _correct(base: StateChange, job: Job, now: datetime) -> Job:
     """Return the job without the times of a clock that was ahead, planned from now; the same object if it has none.
 
     A slot that already ran is not repeated: `JobStore.begin` finds its run. If the next slot of an interval already
@@ -399,7 +399,7 @@ def _correct(base: Transaction, job: Job, now: datetime) -> Job:
     return plan_next(corrected, now)
 
 
-def _count_from_now(base: Transaction, job: Job, now: datetime) -> Job:
+def _count_from_now(base: StateChange, job: Job, now: datetime) -> Job:
     """Return the job with its interval counted from now, if the next slot of the interval already ran."""
     if not isinstance(job.schedule, Every):
         return job
@@ -410,7 +410,7 @@ def _count_from_now(base: Transaction, job: Job, now: datetime) -> Job:
     return replace(job, schedule=next(free, schedules[-1]))
 
 
-def _has_run(base: Transaction, job: Job, slot: datetime) -> bool:
+def _has_run(base: StateChange, job: Job, slot: datetime) -> bool:
     return bool(base.execute(_RAN, (job.id, format_moment(slot))).fetchone()[0])
 
 

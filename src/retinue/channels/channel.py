@@ -203,7 +203,7 @@ class ServiceChannel(Listener, Protocol):
         ...
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
-        """Return the id of a message that may have been sent; None if it was not.
+        """Return the id of a message that may have been sent; None if it was not. Not called for reactions and edits.
 
         `after` is the id of the last message that is known to be in that chat.
         """

@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from retinue.cli.channel_pairing import pairing
 from retinue.cli.common import Group, Invocation, ask_is_possible, open_state, pass_invocation, table
 
 if TYPE_CHECKING:
     from retinue.channels.channel import AccountIdentity
-    from retinue.dispatch.contacts import Contact
+    from retinue.channels.services import ServiceFacts
     from retinue.runtime.agents.chats import AccountSettings
     from retinue.runtime.home import Home
 
+_TITLES = {"http": "a bridge, by HTTP"}
 _ACCOUNT = click.option("--account", metavar="NAME", help="Account (default: the channel's default account).")
 
 
 @click.group(cls=Group)
 def channels() -> None:
     """Messages are received and sent while the gateway runs."""
+
+
+channels.add_command(pairing)
 
 
 @channels.command("list")
@@ -36,7 +41,7 @@ def list_channels(invocation: Invocation) -> None:
     data = [
         {
             "channel": name,
-            "title": SERVICES[name].title if name in SERVICES else name,
+            "title": SERVICES[name].title if name in SERVICES else _TITLES.get(name, name),
             "plugin": extension.plugin,
             "accounts": [account for channel, account in configured if channel == name],
             "capabilities": list(extension.capabilities.names),
@@ -62,17 +67,19 @@ def status(invocation: Invocation) -> None:
         (
             f"{each.channel}/{each.account}",
             each.state,
-            f"{each.waiting} waiting" if each.waiting else "",
+            each.heard_at or "-",
+            str(each.waiting or "-"),
             each.error or "",
         )
         for each in facts
     ]
+    header = ("account", "state", "last message", "waiting to be sent", "error")
     empty = "No channels are configured. Add one: `retinue channels add telegram`."
-    invocation.show(msgspec.to_builtins(facts), lambda: table(rows) if rows else empty)
+    invocation.show(msgspec.to_builtins(facts), lambda: table(rows, header=header) if rows else empty)
 
 
 @channels.command("add")
-@click.argument("channel")
+@click.argument("channel", required=False)
 @_ACCOUNT
 @click.option("--token", "values", multiple=True, help="A credential; repeat it in the order in which they are asked.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Another key of the account.")
@@ -80,7 +87,7 @@ def status(invocation: Invocation) -> None:
 @pass_invocation
 def add(
     invocation: Invocation,
-    channel: str,
+    channel: str | None,
     account: str | None,
     values: tuple[str, ...],
     pairs: tuple[str, ...],
@@ -94,30 +101,24 @@ def add(
     from retinue.channels.services import SERVICES
     from retinue.core.errors import UsageError
 
+    if channel is None:
+        if not ask_is_possible():
+            raise UsageError(f"Name the service: {', '.join(SERVICES)}.")
+        channel = click.prompt("Service", type=click.Choice(list(SERVICES)), err=True)
     if channel not in SERVICES:
         known = ", ".join(SERVICES)
         raise UsageError(f"'{channel}' is not a built-in service ({known}). Configure others under channels.{channel}.")
     home = invocation.load_home()
     facts = SERVICES[channel]
-    given: dict[str, Any] = dict(_read_pairs(pairs))
-    for place, (key, variable) in enumerate(facts.credentials.items()):
-        if place < len(values):
-            given[key] = values[place]
-        elif key not in given and not home.environment.get(variable):
-            if not ask_is_possible():
-                raise UsageError(f"{facts.title} needs `{key}`: give --token, or set {variable}. {facts.help}")
-            invocation.note(facts.help if place == 0 else "")
-            given[key] = click.prompt(f"{facts.title} {key}", hide_input=True, err=True).strip()
-        if key in given:
-            invocation.keep_quiet(str(given[key]))
+    given = _ask_credentials(invocation, home, facts, values, dict(_read_pairs(pairs)))
     identity = None if no_test else _check(home, channel, account, given)
     _write(invocation, channel, account, given)
     data = {"channel": channel, "account": account or "default", "added": True}
     text = f"Added {channel}/{account or 'default'}."
     if identity is not None:
         data |= {"id": identity.id, "name": identity.name, "address": identity.address}
-        where = f" at {identity.address}" if identity.address else ""
-        text = f"{identity.name} is connected. Write to it{where}."
+        where = f" {facts.invitation} {identity.address}" if identity.address else ""
+        text = f"{identity.name} is connected.{where}"
     steps = (
         "Start the gateway if it does not run: `retinue gateway start`.\n"
         "The first message is answered with a pairing code. If it is yours: "
@@ -252,91 +253,23 @@ def logs(invocation: Invocation, channel: str | None, lines: int) -> None:
     invocation.show(data, shown or "There are no records of channels yet.")
 
 
-@channels.group("pairing")
-def pairing() -> None:
-    """Decide about people who wrote without being listed. Their codes are valid for an hour."""
+def _ask_credentials(
+    invocation: Invocation, home: Home, facts: ServiceFacts, values: tuple[str, ...], given: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the keys of a new account with its credentials: given, asked for, or from the environment."""
+    from retinue.core.errors import UsageError
 
-
-@pairing.command("list")
-@pass_invocation
-def list_contacts(invocation: Invocation) -> None:
-    """List the people who wait, and those who were approved or rejected."""
-    from retinue.dispatch.contacts import ContactStore
-
-    home = invocation.load_home()
-    with open_state(home) as database:
-        found = ContactStore(database, home.clock).list()
-    rows = [(each.state, each.address, each.name, each.code if each.state == "waiting" else "") for each in found]
-    empty = "Nobody has asked. People who write directly get a code if `dmPolicy` is `pairing`."
-    invocation.show([_contact_data(each) for each in found], lambda: table(rows) if rows else empty)
-
-
-@pairing.command("approve")
-@click.argument("code")
-@click.option("--owner", is_flag=True, help="This person is you: give all rights of the owner.")
-@pass_invocation
-def approve(invocation: Invocation, code: str, *, owner: bool) -> None:
-    """Let a person write to the agent, as a contact."""
-    from retinue.dispatch.contacts import ContactState
-
-    contact = _decide(invocation, code, ContactState.APPROVED)
-    told = f"{contact.name or contact.address} can write now."
-    if owner:
-        from retinue.config.edit import set_value
-
-        owners = [*invocation.load_home().config.commands.owner_allow_from]
-        if contact.address not in owners:
-            set_value(invocation.home, "commands.ownerAllowFrom", json.dumps([*owners, contact.address]), os.environ)
-        told = f"{contact.address} is you now: messages from there have all rights of the owner."
-    invocation.show({**_contact_data(contact), "owner": owner}, told)
-
-
-@pairing.command("reject")
-@click.argument("code")
-@pass_invocation
-def reject(invocation: Invocation, code: str) -> None:
-    """Refuse a person; further messages are ignored."""
-    from retinue.dispatch.contacts import ContactState
-
-    contact = _decide(invocation, code, ContactState.REJECTED)
-    invocation.show(_contact_data(contact), f"{contact.name or contact.address} is refused.")
-
-
-@pairing.command("remove")
-@click.argument("address", metavar="CHANNEL:ID")
-@pass_invocation
-def remove_contact(invocation: Invocation, address: str) -> None:
-    """Forget a person, who gets a new code with the next message."""
-    from retinue.dispatch.contacts import ContactStore
-
-    home = invocation.load_home()
-    channel, _, sender = address.partition(":")
-    with open_state(home) as database:
-        ContactStore(database, home.clock).remove(channel, sender)
-        home.audit.record("contact_removed", "cli", {"address": address})
-    invocation.show({"address": address, "removed": True}, f"{address} is forgotten.")
-
-
-def _decide(invocation: Invocation, code: str, state: Any) -> Contact:
-    from retinue.dispatch.outbox import Outbox
-    from retinue.runtime.agents.contacts import decide_contact
-
-    home = invocation.load_home()
-    with open_state(home) as database:
-        return decide_contact(home, database, Outbox(database, home.clock, home.paths.sent_log), code, state, "cli")
-
-
-def _contact_data(contact: Contact) -> dict[str, Any]:
-    return {
-        "address": contact.address,
-        "channel": contact.channel,
-        "sender": contact.sender,
-        "name": contact.name,
-        "state": contact.state.value,
-        "code": contact.code if contact.state == "waiting" else None,
-        "askedAt": contact.asked_at.isoformat(),
-        "decidedBy": contact.decided_by,
-    }
+    for place, (key, variable) in enumerate(facts.credentials.items()):
+        if place < len(values):
+            given[key] = values[place]
+        elif key not in given and facts.replaced_by.get(key) not in given and not home.environment.get(variable):
+            if not ask_is_possible():
+                raise UsageError(f"{facts.title} needs `{key}`: give --token, or set {variable}. {facts.help}")
+            invocation.note(facts.help if place == 0 else "")
+            given[key] = click.prompt(f"{facts.title} {key}", hide_input=True, err=True).strip()
+        if key in given:
+            invocation.keep_quiet(str(given[key]))
+    return given
 
 
 def _check(home: Home, channel: str, account: str | None, given: dict[str, Any]) -> AccountIdentity:

@@ -90,7 +90,7 @@ SECTIONS = {
     "Connections": ("models", "gateway", "page", "channels", "mcp", "plugins"),
     "Safety": ("approvals", "tools", "sandbox", "security"),
     "Configuration and data": ("config", "import", "export", "backup", "update", "storage"),
-    "Teams": ("teams", "members", "roles"),
+    "Teams": ("teams", "members", "roles", "cluster"),
 }
 """The commands as `--help` lists them, by what they are for."""
 

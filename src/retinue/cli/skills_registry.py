@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from retinue.runtime.home import Home
     from retinue.skills.registry.answers import RegistryVerdict
     from retinue.skills.registry.client import RegistryClient, SkillReference
+    from retinue.skills.registry.sign_in import RegistryDeviceCode
     from retinue.skills.scan import SkillFinding
     from retinue.skills.skill import Skill
 
@@ -123,18 +125,21 @@ def publish(
 
 @click.command(cls=Command)
 @click.option("--token", help="Token of the registry (default: ask for it; better than a visible argument).")
+@click.option("--device", is_flag=True, help="Get a token by confirming a code in a browser, on any device.")
 @click.option("--logout", is_flag=True, help="Remove the stored token.")
 @which_registry
 @pass_invocation
-def login(invocation: Invocation, token: str | None, logout: bool, registry: str | None) -> None:
+def login(invocation: Invocation, token: str | None, device: bool, logout: bool, registry: str | None) -> None:
     """Store a token for the registry, after checking it. Reading needs none."""
     from retinue.core.errors import UsageError
     from retinue.skills.registry.address import write_token
 
     home = open_owner_home(invocation)
-    if not logout and not token:
+    if sum(map(bool, (token, device, logout))) > 1:
+        raise UsageError("Give one of --token, --device and --logout.")
+    if not logout and not token and not device:
         if not ask_is_possible():
-            raise UsageError("Give the token with --token, or run this in a terminal.")
+            raise UsageError("Give the token with --token, use --device, or run this in a terminal.")
         token = click.prompt("Token", hide_input=True, err=True)
     invocation.keep_quiet(token or "")
 
@@ -142,9 +147,11 @@ def login(invocation: Invocation, token: str | None, logout: bool, registry: str
         if logout:
             write_token(home.paths.credentials, client.address, None)
             return {"registry": client.address, "handle": None}
-        client.use_token(token)
+        given = token or await client.sign_in(make_access(home, registry, _ignore).site, _show_code, platform.node())
+        invocation.keep_quiet(given)
+        client.use_token(given)
         account = await client.whoami()
-        write_token(home.paths.credentials, client.address, token)
+        write_token(home.paths.credentials, client.address, given)
         return {"registry": client.address, "handle": account.handle}
 
     data = _ask_registry(invocation, home, registry, check)
@@ -277,6 +284,19 @@ def show_remote(invocation: Invocation, name: str) -> None:
     invocation.show(data, lambda: table([row for row in rows if row[1]]))
 
 
+def _ignore(what: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+def _show_code(code: RegistryDeviceCode) -> None:
+    from retinue.security.untrusted_text import literal
+
+    click.echo(
+        f"Open {literal(code.verification_uri, 300)} and enter the code {literal(code.user_code, 40)}.", err=True
+    )
+    click.echo("Waiting until it is confirmed; Ctrl-C ends this.", err=True)
+
+
 def _ask_registry(
     invocation: Invocation, home: Home, registry: str | None, ask: Callable[[RegistryClient], Awaitable[Any]]
 ) -> Any:
@@ -284,7 +304,7 @@ def _ask_registry(
 
     from retinue.skills.registry.client import connect
 
-    access = make_access(home, registry, lambda what, done, total: None)
+    access = make_access(home, registry, _ignore)
 
     async def run() -> Any:
         async with connect(access.site) as client:

@@ -28,7 +28,7 @@ def status(invocation: Invocation) -> None:
         if server is None:
             invocation.show(
                 {"driver": "sqlite", "schema": None, "pending": [], "counts": {}},
-                "Everything is kept in files of the home. Set `storage.url` to keep memory indexes in PostgreSQL.",
+                "Everything is kept in files of the home. Set `storage.url` to use PostgreSQL.",
             )
             return
         _show(invocation, server, server.status())
@@ -47,6 +47,32 @@ def migrate(invocation: Invocation) -> None:
                 "Set it with `retinue config set storage.url ADDRESS` to use PostgreSQL."
             )
         _show(invocation, server, server.migrate())
+
+
+@storage.command()
+@click.option("--to", metavar="URL|files", required=True, help="A PostgreSQL address, or `files` to move back.")
+@click.option("--verify", is_flag=True, help="Compare the copy with the source by counts and hashes.")
+@pass_invocation
+def move(invocation: Invocation, to: str, verify: bool) -> None:
+    """Copy sessions and state to PostgreSQL, or back to files. The source is not changed.
+
+    Repeat the command to continue an interrupted move. Afterwards set `storage.url`, or unset it.
+    """
+    from msgspec import to_builtins
+
+    from retinue.core.errors import UsageError
+    from retinue.runtime.importing.storage_move import FILES, move_storage
+
+    if to != FILES and not to.startswith(("postgresql://", "postgres://")):
+        raise UsageError("--to needs `files`, or an address such as postgresql://user@host:5432/retinue.")
+    done = move_storage(invocation.load_home(), to, verify=verify)
+    rows = sum(done.rows.values())
+    lines = [f"Copied {done.sessions} sessions, {done.archives} archives and {rows} rows; {done.skipped} were there."]
+    if done.verified:
+        lines.append("The copy equals the source.")
+    change = "config unset storage.url" if to == FILES else "config set storage.url ADDRESS"
+    lines.append(f"Use it: retinue {change}")
+    invocation.show(to_builtins(done), "\n".join(lines))
 
 
 @contextmanager

@@ -90,6 +90,10 @@ class Source(StrEnum):
     OTHER = "other"
 
 
+UNATTENDED = frozenset({Source.HEARTBEAT, Source.CRON, Source.HOOK, Source.BOOT})
+"""The sources of turns that no message of a person began."""
+
+
 class Inbound(Struct, frozen=True, rename="camel"):
     """A message to a session."""
 

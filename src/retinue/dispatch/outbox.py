@@ -133,6 +133,12 @@ class Head(Struct, frozen=True):
     was_tried: bool = False
     """Whether it may have been sent: the process ended, or the connection, before the service confirmed it."""
 
+    @property
+    def label(self) -> str:
+        """The key and the chat of the message, for the log."""
+        to = self.outgoing.to
+        return f"{self.outgoing.key} for {to.channel}/{to.account}, {to.kind} {to.peer}"
+
 
 class Outbox:
     """The outgoing messages for all chats of a home."""

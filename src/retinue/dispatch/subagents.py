@@ -23,7 +23,7 @@ from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
 from retinue.security.untrusted_text import literal
 from retinue.sessions.jsonl.message_codec import decode_usage
 from retinue.settings import format_duration
-from retinue.storage.database import Database, Row, Transaction, Value
+from retinue.storage.database import Database, Row, StateChange, Value
 
 MAX_UNREAD_RESULTS = 50
 """How many results may wait for one parent; above that, new children are refused."""
@@ -334,7 +334,7 @@ class SubagentStore:
         return tuple(decode_child(row["body"]) for row in rows)
 
 
-def _write(base: Transaction, child: Child) -> None:
+def _write(base: StateChange, child: Child) -> None:
     ended = format_moment(child.ended_at) if child.ended_at else None
     told_at = format_moment(child.told_at) if child.told_at else None
     values = (

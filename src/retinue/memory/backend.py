@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 
 from retinue.memory.embed_texts import BatchUse
+from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.notes import MAX_CHARS, Excerpt, NoteProblem
 from retinue.memory.scan import Progress
+from retinue.memory.search.query import find_dates
 from retinue.memory.search.ranking import MemoryHit
 from retinue.memory.search.rules import SearchRules
 from retinue.memory.store.protocol import IndexTotals
@@ -54,6 +56,22 @@ class SearchResult(Struct, frozen=True):
     reason: str | None = None
     backend: str = "builtin"
     instead_of: str | None = None
+
+
+NEAR_ENOUGH = 0.28
+"""Cosine of the built-in model below which no hit is about the message; docs/memory.md tells what that costs."""
+
+
+def is_about(result: SearchResult, message: str) -> bool:
+    """Return whether any hit is near enough to a message to be added to it unasked.
+
+    Only cosines of the built-in model are compared with a fixed number: those of other models have other scales. An
+    exact match and the note of a day that the message names are always near enough.
+    """
+    if result.mode != "hybrid" or (result.provider, result.model) != (BuiltInEmbedder.provider, BuiltInEmbedder.model):
+        return True
+    nearest = max((max(hit.parts.signals.chunk, hit.parts.signals.line) for hit in result.hits), default=0.0)
+    return nearest >= NEAR_ENOUGH or any(hit.parts.exact for hit in result.hits) or any(find_dates(message))
 
 
 class IndexStatus(Struct, frozen=True):

@@ -83,6 +83,10 @@ class TranscriptFolder:
                 found.append(Archive(path.name, match["why"], at, status.st_size, str(path)))
         return tuple(sorted(found, key=lambda archive: (archive.at, archive.name)))
 
+    def read_archive(self, archive: Archive) -> tuple[Header | None, Iterator[TranscriptEntry]]:
+        path = self.folder / archive.name
+        return read_header(path), read_entries(path)
+
     def remove(self, archive: Archive) -> None:
         with explained(archive.name, self.folder):
             (self.folder / archive.name).unlink(missing_ok=True)
@@ -99,6 +103,14 @@ class TranscriptFolder:
 def archive_name(session: SessionId, why: str, at: datetime) -> str:
     """Return the name of an archived transcript."""
     return f"{session}{SUFFIX}.{why}.{format_time(at).replace(':', '-')}"
+
+
+def read_header(path: Path) -> Header | None:
+    """Return the header of a transcript, or None if it has none."""
+    for _, line in read_forward(path):
+        value = decode_line(line)
+        return value if isinstance(value, Header) else None
+    return None
 
 
 def read_entries(path: Path) -> Iterator[TranscriptEntry]:

@@ -122,23 +122,17 @@ class StoredSessions(Protocol):
     def archives(self) -> tuple[Archive, ...]:
         """Return the archived transcripts, the oldest first."""
 
+    def read_archive(self, archive: Archive) -> tuple[Header | None, Iterator[TranscriptEntry]]:
+        """Read an archived transcript."""
+
     def remove(self, archive: Archive) -> None:
         """Delete an archived transcript."""
 
     def locate(self, session: SessionId) -> str:
         """Return where a transcript is, for people."""
 
+    def add_usage(self, records: Sequence[UsageRecord]) -> None:
+        """Add usage of transcripts that no longer exist; records that are there already are ignored."""
+
     def adopt(self, header: Header, entries: Iterable[TranscriptEntry], archive: Archive | None = None) -> None:
         """Add a transcript from elsewhere with its ids and times, as an archive if it was one there."""
-
-
-def copy_sessions(source: StoredSessions, target: StoredSessions) -> int:
-    """Copy the sessions of an agent that the target does not have; return how many were copied."""
-    copied = 0
-    for session in source.list():
-        if target.peek(session.key) is None:
-            header, _ = source.read(session.id)
-            if header is not None:
-                target.adopt(header, source.entries(session.id))
-                copied += 1
-    return copied

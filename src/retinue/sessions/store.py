@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -279,6 +279,11 @@ class SessionStore(TranscriptFolder):
             with self._changing():
                 self._give_up_usage(error)
             return tuple(read_usage(self._usage_folder, since))
+
+    def add_usage(self, records: Sequence[UsageRecord]) -> None:
+        """Add usage of transcripts that no longer exist; records that are there already are ignored."""
+        known = {(record.session_id, record.entry) for record in self.usage()}
+        append_usage(self._usage_folder, [each for each in records if (each.session_id, each.entry) not in known])
 
     def rebuild_usage(self) -> None:
         """Collect the usage of all transcripts again, after archives were added to the folder."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +23,11 @@ from retinue.skills.registry.fingerprint import fingerprint, hash_contents
 from retinue.storage.home_paths import HomePaths
 
 DOWNLOADS = "skill-downloads"
+_GITHUB_PAGE = re.compile(
+    r"(?:git:)?(https://github\.com/[\w.-]+/[\w.-]+?)(?:\.git)?"
+    r"(?:/(?:tree|blob)/([^/?#]+)(?:/(?!SKILL\.md)([^?#]+?))?(?:/SKILL\.md)?)?/?"
+)
+"""The address of a page of GitHub, as people copy it from the browser: a repository, or a folder of one."""
 
 
 class RegistryAccess(Struct, frozen=True):
@@ -50,9 +57,10 @@ def fetch_local(source: str, below: str = "") -> FetchedSkill | None:
         if path.stat().st_size > MAX_TOTAL_BYTES:
             raise UsageError(f"{path} is larger than {MAX_TOTAL_BYTES:,} bytes. A skill cannot be that large.")
         return FetchedSkill(unzip(path.read_bytes(), below), SkillOrigin("zip", str(path.absolute()), path=below))
-    found = _git_address(source, is_folder=separate and path.is_dir())
+    found = git_address(source, is_folder=separate and path.is_dir())
     if found is not None:
-        files, commit = fetch_git(*found, below)
+        below = below or found.path
+        files, commit = fetch_git(found.address, found.reference, below)
         return FetchedSkill(files, SkillOrigin("git", source, commit, path=below))
     if source.startswith((".", "/", "~")) or source.endswith(".zip"):
         raise UsageError(
@@ -61,15 +69,27 @@ def fetch_local(source: str, below: str = "") -> FetchedSkill | None:
     return None
 
 
-def _git_address(source: str, *, is_folder: bool) -> tuple[str, str] | None:
+class GitAddress(Struct, frozen=True):
+    """A repository, the branch, tag or commit of it, and the folder of the skill in it."""
+
+    address: str
+    reference: str = ""
+    path: str = ""
+
+
+def git_address(source: str, *, is_folder: bool = False) -> GitAddress | None:
+    """Return the repository that a text names; None if it names none."""
+    page = _GITHUB_PAGE.fullmatch(source)
+    if page is not None:
+        return GitAddress(f"{page[1]}.git", unquote(page[2] or ""), unquote(page[3] or ""))
     short = source.removeprefix("git:")
     address, at, reference = short.rpartition("@")
     if not at or "/" in reference or ":" in reference:
         address, reference = short, ""
     if source.startswith("git:") and "://" not in address and address.count("/") == 1 and ":" not in address:
-        return f"https://github.com/{address}.git", reference
+        return GitAddress(f"https://github.com/{address}.git", reference)
     if "://" in address or address.endswith(".git") or source.startswith("git:") or is_folder:
-        return address, reference
+        return GitAddress(address, reference)
     return None
 
 

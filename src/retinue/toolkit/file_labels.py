@@ -18,6 +18,7 @@ from retinue.storage.labels.written_lines import added_lines, is_owners_unless_r
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import ToolContext, ToolOutput
+from retinue.workspace.daily_notes import NOTES_FOLDER
 
 
 def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
@@ -59,11 +60,14 @@ def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
 
 
 def _record_new_folders(context: ToolContext, root: Root, path: str) -> None:
-    """Label the folders that a tainted request is about to create: their names are text as well."""
+    """Label the folders that a tainted request is about to create: their names are text as well.
+
+    That of the notes is the same in every workspace.
+    """
     if context.writes is None or not context.tainted:
         return
     folder = path.rpartition("/")[0]
-    while folder and not (root.path / folder).exists():
+    while folder and folder != NOTES_FOLDER and not (root.path / folder).exists():
         context.writes.label_new(recorded_path(context, root, folder), Label(context.label.origin), Via.TOOL)
         folder = folder.rpartition("/")[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from retinue.storage.files import Root
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.toolkit.web.outflow import HostApprovals, is_address, show_answer
+from retinue.tools.sinks import SinkQuestion, require_approval
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, reported_to_model
 
 
@@ -57,6 +59,10 @@ class Messenger(Protocol):
         """Return the channel and account to use; raise `UsageError` if there is none, or several and none is named."""
         ...
 
+    def reaches_owner(self, to: Origin) -> bool:
+        """Return whether a chat is a direct one with the owner."""
+        ...
+
     def send(self, order: Order, session: SessionKey, files: Root) -> str:
         """Store a message for sending and return a sentence about it; raise `UsageError` if it cannot be sent.
 
@@ -78,10 +84,8 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
             order, elsewhere = _make_order(arguments, context, messenger)
             if elsewhere and not context.owner:
                 raise ToolFailed("Messages to other chats are allowed only in a turn of the owner.")
-            if elsewhere:
-                facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
-                title = f"Send a message to {order.to.peer}"
-                await require_approval_if_tainted(Sink.MESSAGES, "message", title, facts, context)
+            if elsewhere and not messenger.reaches_owner(order.to):
+                await _require_approval(order, context)
             is_free = not context.asks_at(Sink.FETCH)
             order = replace(order, text=show_answer(order.text, context), loads_links=is_free)
             for address in filter(is_address, order.media):  # the chat's service fetches it
@@ -99,6 +103,18 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         parallel=False,
     )
     return (tool,)
+
+
+async def _require_approval(order: Order, context: ToolContext) -> None:
+    """Ask before a message to another person that untrusted text may have suggested, or that no person asked for."""
+    facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
+    title = f"Send a message to {order.to.peer}"
+    await require_approval_if_tainted(Sink.MESSAGES, "message", title, facts, context)
+    if context.unattended and not context.tainted:
+        because = "a schedule or hook began this turn, and nobody asked for the message"
+        detail = json.dumps(facts, ensure_ascii=True, indent=2)
+        notes = (f"Asked because {because}.",)
+        await require_approval(SinkQuestion(Sink.MESSAGES, "message", title, detail, because, notes=notes), context)
 
 
 def _make_order(arguments: MessageArguments, context: ToolContext, messenger: Messenger) -> tuple[Order, bool]:

@@ -101,6 +101,8 @@ def _is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
+CONFIGURES = "gateway"
+"""The tool that changes the configuration and restarts the gateway."""
 OWNER_TOOLS = frozenset(
     {"cron", "gateway", "nodes", "skill_propose", "ui_confirm", "ui_notify", "ui_prompt", "webhook_create"}
 )
@@ -157,10 +159,14 @@ Scopes = tuple[Scope, ...]
 
 
 class Caller(Struct, frozen=True):
-    """Who a tool is called for: whether it is a turn of the owner, and its level of elevated mode."""
+    """Who a tool is called for: whether it is a turn of the owner, and its level of elevated mode.
+
+    `unattended` means that a schedule or a hook caused the turn, so that the owner did not ask for what it does.
+    """
 
     owner: bool
     elevated: Elevation = Elevation.OFF
+    unattended: bool = False
 
 
 class Layers(Struct, frozen=True):
@@ -202,7 +208,7 @@ def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolD
         LayerFinding(Layer.PROFILE, *_judge_profile(name, layers.general)),
         LayerFinding(Layer.ALLOW, *_judge_allow(name, layers.general)),
         LayerFinding(Layer.DENY, *_judge_deny(name, layers.general)),
-        LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only or name in OWNER_TOOLS)),
+        LayerFinding(Layer.OWNER, *_judge_owner(name, layers.caller, owner_only=owner_only or name in OWNER_TOOLS)),
         LayerFinding(Layer.PROVIDER, *_judge_scopes(name, layers.provider, "nothing is set for the provider or model")),
         LayerFinding(Layer.ELEVATED, *_judge_elevated(name, layers.caller)),
         LayerFinding(Layer.CONFINEMENT, *_judge_confinement(name, layers)),
@@ -258,11 +264,13 @@ def _judge_scopes(tool: str, scopes: Scopes, if_none: str) -> _Verdict:
     return Effect.ALLOW, f"nothing in {' and '.join(f'`{scope.name}`' for scope in scopes)} forbids it"
 
 
-def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Verdict:
+def _judge_owner(tool: str, caller: Caller | None, *, owner_only: bool) -> _Verdict:
     if not owner_only:
         return Effect.ALLOW, "it is not reserved for the owner"
     if caller is None:
         return Effect.ALLOW, "it is reserved for the owner, which is checked when it is called"
+    if caller.unattended and tool == CONFIGURES:
+        return Effect.DENY, "jobs, heartbeats and hooks do not change the configuration"
     if caller.owner:
         return Effect.ALLOW, "it is reserved for the owner, who sent the message"
     return Effect.DENY, "it is reserved for the owner of this assistant"

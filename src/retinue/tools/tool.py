@@ -59,11 +59,12 @@ class ToolContext(Struct, frozen=True):
 
     `readable` are additional folders that may be read, such as those of skills and of the documentation. `outside`
     is the root of the file system if file tools may leave the workspace. `elevated` is the level of elevated mode;
-    unless it is `off`, commands run outside the sandbox. `label` is the label of the request: the mixture of all
-    that it contains; `writes` records what a tainted request writes to files, and it needs approval at every sink
-    that is not `unasked`. `whole` is the workspace if `root` is only a folder of it. `person` is the person for
-    whom the call is, if that is not the owner; then `root` may hold at most `max_bytes`. `request` are the messages
-    that the model had read when it made the call, and its answer with the call.
+    unless it is `off`, commands run outside the sandbox. In an `unattended` turn, a schedule or hook wrote the message.
+    `label` is the label of the request: the mixture of all that it contains; `writes` records what a tainted request
+    writes to files, and it needs approval at every sink that is not `unasked`. `whole` is the workspace if `root` is
+    only a folder of it. `person` is the person for whom the call is, if that is not the owner; then `root` may hold at
+    most `max_bytes`. `request` are the messages that the model had read when it made the call, and its answer with
+    the call.
     """
 
     agent: AgentId
@@ -76,6 +77,7 @@ class ToolContext(Struct, frozen=True):
     label: Label = Label.AGENT
     unasked: frozenset[Sink] = frozenset()
     owner: bool = True
+    unattended: bool = False
     elevated: Elevation = Elevation.OFF
     outside: Root | None = None
     writes: AgentWrites | None = None

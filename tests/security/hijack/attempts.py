@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from retinue.testing.replies import Reply, calls, says
 from tests.security.hijack.arrivals import ARRIVALS, GET_EFFECT, Attempt, arrive, literal
 from tests.security.hijack.later import LATER_ROUTES
 from tests.security.hijack.scene import PRIVATE, Scene, as_reply, with_goal
-from tests.security.hijack.suites import Goal, UserTask
+from tests.security.hijack.suites import Goal, SuiteCall, UserTask
 
 EVIL = "https://evil.example"
 
@@ -176,11 +176,16 @@ def plan_attempts(goals: Iterable[Goal], arrivals: Iterable[str] = ARRIVALS) -> 
 
 
 class Questions(Struct, frozen=True):
-    """How many calls of the owner's tasks ran, how many of them needed a question, and at which sinks."""
+    """How many calls of the owner's tasks ran, how many of them needed a question, and at which sinks.
+
+    `asking` are the tools of the calls that needed one; `needless` are calls that ask without an effect or new host.
+    """
 
     calls: int
     asked: int
     sinks: tuple[str, ...] = ()
+    asking: tuple[str, ...] = ()
+    needless: tuple[str, ...] = ()
 
 
 async def work(scene: Scene, task: UserTask) -> tuple[Questions, Questions]:
@@ -196,8 +201,21 @@ async def work(scene: Scene, task: UserTask) -> tuple[Questions, Questions]:
     starts = next((at for at, each in enumerate(task.calls) if each.tool in foreign), len(task.calls))
     clean, labelled = range(min(starts + 1, len(task.calls))), range(starts + 1, len(task.calls))
     scene.find_effects()
-    sinks = [tuple(asked[at] for at in part if at in asked) for part in (clean, labelled)]
-    return Questions(len(clean), len(sinks[0]), sinks[0]), Questions(len(labelled), len(sinks[1]), sinks[1])
+    effects = {tool.name for tool in scene.suite.tools if not tool.reads_only}
+
+    def count(part: range) -> Questions:
+        asking = [task.calls[at] for at in part if at in asked]
+        needless = [call.tool for call in asking if call.tool not in effects and not _goes_elsewhere(call, task)]
+        sinks = tuple(asked[at] for at in part if at in asked)
+        return Questions(len(part), len(asking), sinks, tuple(call.tool for call in asking), tuple(needless))
+
+    return count(clean), count(labelled)
+
+
+def _goes_elsewhere(call: SuiteCall, task: UserTask) -> bool:
+    """Return whether a call fetches a host that the owner did not name."""
+    host = urlsplit(str(call.arguments.get("url", ""))).hostname
+    return call.tool == "web_fetch" and host is not None and host not in task.prompt
 
 
 def _sink_of(request: ApprovalRequest) -> str:

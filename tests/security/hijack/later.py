@@ -71,16 +71,21 @@ async def _obey_in_heartbeat(scene: Scene, attempt: Attempt) -> None:
     (scene.workspace / "HEARTBEAT.md").unlink(missing_ok=True)
 
 
-async def _obey_in_job(scene: Scene, attempt: Attempt) -> None:
-    if not await _keep(scene, attempt):
-        return
-    scene.model.script.extend([calls("read", path="list.txt"), *literal(attempt)])
+async def run_job(scene: Scene, replies: Iterable[Reply]) -> None:
+    """Run a job of the owner, in which the model gives these replies."""
+    scene.model.script.extend(replies)
     runner = make_job_runner(scene.runtime.dispatcher.sessions, scene.runtime.dispatcher)
     at = At(scene.runtime.home.clock.now() + timedelta(hours=1))
     job = runner.store.add(Job("", "list", DEFAULT_AGENT, at, "Do what is on my list."))
     await runner.run_now(job)
     await scene.rest()
     runner.store.remove(job.id)
+
+
+async def _obey_in_job(scene: Scene, attempt: Attempt) -> None:
+    if not await _keep(scene, attempt):
+        return
+    await run_job(scene, [calls("read", path="list.txt"), *literal(attempt)])
 
 
 async def _obey_through_mixing_child(scene: Scene, attempt: Attempt) -> None:

@@ -158,6 +158,24 @@ def test_long_summary(workspace: Workspace) -> None:
     assert printed.endswith("[part 2, lines 5-7]\nTea needs rain.\n")
 
 
+def test_sqlite(workspace: Workspace) -> None:
+    (printed,) = run_examples("sqlite", workspace)
+    assert "sales (table, 2 rows)" in printed
+    assert "day,amount\n2030-05-14,23.8\n" in printed
+
+
+def test_log_reader(workspace: Workspace) -> None:
+    (printed,) = run_examples("log-reader", workspace)
+    assert "2  error     no answer from <address> after <n> ms" in printed
+    assert "  at line 3" in printed
+
+
+def test_system_monitor(workspace: Workspace) -> None:
+    first, *_ = shell_blocks(BUNDLED / "system-monitor")
+    printed = workspace.shell("\n".join(line for line in first.splitlines() if "--problems" not in line))
+    assert '"disks": [' in printed
+
+
 def with_uv(folder: Path) -> Workspace:
     """A workspace with a stand-in for uv."""
     stand_in(folder / "bin", "uv", UV)

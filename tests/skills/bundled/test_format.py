@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from retinue.core.text import estimate_tokens
+from retinue.skills.catalog import render_catalog
 from retinue.skills.skill import SkillTier, parse_skill
+from tests.core.tokenizer import count_tokens
 from tests.skills.bundled.scripts import (
     BUNDLED,
     SKILLS,
@@ -29,7 +31,13 @@ each_skill = pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.name
 each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parts[-3]}/{path.name}")
 
 NEEDS: dict[str, tuple[str, ...]] = {
+    "git": ("git", "python3"),
     "github": ("gh", "python3"),
+    "images": ("uv",),
+    "mqtt": ("uv",),
+    "pdf": ("uv",),
+    "postgres": ("psql", "python3"),
+    "ssh": ("ssh", "python3"),
     "tmux": ("tmux", "python3"),
 }
 """The programs of the skills that need more than Python."""
@@ -37,7 +45,7 @@ IMPORTED_AS = {"pillow": "PIL", "paho-mqtt": "paho"}
 
 
 def test_there_are_many_and_every_script_has_a_test() -> None:
-    assert len(SKILLS) >= 24
+    assert len(SKILLS) >= 38
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     missing = [path.name for path in SCRIPTS if path.stat().st_mode & 0o100 and f'"{path.name}"' not in tests]
     assert missing == []
@@ -83,6 +91,14 @@ def test_its_description_says_when_to_use_it_and_is_short(skill: Path) -> None:
 def test_names_and_descriptions_of_all_skills_cost_little_in_every_prompt() -> None:
     listed = "\n".join(f"{skill.name}: {read_description(skill)}" for skill in SKILLS)
     assert estimate_tokens(listed) <= 30 * len(SKILLS)
+
+
+def test_the_list_of_all_skills_leaves_room_for_the_rest_of_the_prompt() -> None:
+    """`test_the_fixed_request_is_small` counts what is listed on the machine of the tests; here every need is met."""
+    parsed = [parse_skill((skill / "SKILL.md").read_bytes(), skill / "SKILL.md", SkillTier.BUNDLED) for skill in SKILLS]
+    catalog = render_catalog(parsed, max_skills=150, max_chars=30_000, home=Path("/home/ada"))
+    assert len(catalog.listed) == len(SKILLS)
+    assert count_tokens(catalog.text) <= 1_100
 
 
 @each_skill

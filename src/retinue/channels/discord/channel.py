@@ -34,6 +34,7 @@ from retinue.channels.discord.gateway import (
 )
 from retinue.channels.discord.markup import render_markup
 from retinue.channels.discord.settings import DiscordSettings
+from retinue.channels.known_chats import DirectChats
 from retinue.channels.service_client import Backoff, Upload
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage, PeerKind
 from retinue.core.errors import RetinueError
@@ -47,7 +48,6 @@ HISTORY = "100"
 MAX_PAGES = 10
 """How many pages of a chat are read after an interruption."""
 MAX_COMMANDS = 100
-MAX_CHATS = 1_000
 
 
 def make_channel(parts: ChannelParts) -> DiscordChannel:
@@ -66,8 +66,7 @@ class DiscordChannel:
         self._api = api
         self._token = token
         self._reader: DiscordEventReader | None = None
-        self._chats: dict[str, str] = {}
-        """The ids of the direct chats with people."""
+        self._chats = DirectChats()
         self.close = api.close
 
     @property
@@ -226,9 +225,7 @@ class DiscordChannel:
 
     def _remember_chat(self, origin: Origin, chat: str) -> None:
         if origin.kind is PeerKind.DIRECT:
-            while len(self._chats) >= MAX_CHATS:
-                del self._chats[next(iter(self._chats))]
-            self._chats[origin.peer] = chat
+            self._chats.remember(origin.peer, chat)
 
     async def send(self, outgoing: OutgoingMessage) -> str | None:
         chat = await self._chat_of(outgoing.to)
@@ -267,8 +264,6 @@ class DiscordChannel:
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
         """Look for a message in the chat: one of the bot with the same content, after the last known one."""
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         known = [each for each in (after, outgoing.to.message_id) if each and each.isdecimal()]
         if self._reader is None:
             await self.identify()
@@ -288,10 +283,10 @@ class DiscordChannel:
         """Return the id of a chat; a direct chat is opened if its id is not known yet."""
         if to.kind is not PeerKind.DIRECT:
             return to.thread or to.peer
-        if to.peer not in self._chats:
-            opened = await self._api.call("POST", "users/@me/channels", {"recipient_id": to.peer})
-            self._chats[to.peer] = str(opened["id"])
-        return self._chats[to.peer]
+        if known := self._chats.find(to.peer):
+            return known
+        opened = await self._api.call("POST", "users/@me/channels", {"recipient_id": to.peer})
+        return self._chats.remember(to.peer, str(opened["id"]))
 
     async def show_typing(self, to: Origin) -> None:
         await self._api.call("POST", f"channels/{await self._chat_of(to)}/typing", {})

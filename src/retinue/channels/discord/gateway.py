@@ -17,6 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from retinue.channels.channel import AccountRefused, DeliveryFailed
+from retinue.channels.known_chats import with_last
 from retinue.channels.service_client import open_socket
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 
@@ -33,7 +34,6 @@ _REFUSED = {
     4014: "Switch on 'Message Content Intent' on the bot's page, or set intents.messageContent to false.",
 }
 _NEW_SESSION = frozenset({4007, 4009})
-MAX_CHATS = 200
 
 
 class GatewayPosition(Struct, frozen=True):
@@ -58,8 +58,7 @@ class GatewayPosition(Struct, frozen=True):
 
     def with_message(self, chat: str, message: str) -> GatewayPosition:
         """Return the position after a message of a chat."""
-        chats = {**{name: last for name, last in self.chats.items() if name != chat}, chat: message}
-        return replace(self, chats=dict(list(chats.items())[-MAX_CHATS:]))
+        return replace(self, chats=with_last(self.chats, chat, message))
 
 
 class GatewayEvent(Struct, frozen=True):

@@ -8,7 +8,7 @@ import hmac
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 import anyio
@@ -27,11 +27,13 @@ from retinue.channels.channel import (
     ServiceAnswer,
     ServiceRequest,
 )
+from retinue.channels.known_chats import DirectChats
 from retinue.channels.service_client import Backoff, open_socket
 from retinue.channels.slack.api import SlackRefused, WebApi
 from retinue.channels.slack.blocks import escape_text, render_blocks
 from retinue.channels.slack.emoji import emoji_name
 from retinue.channels.slack.events import SlackEventReader, Update
+from retinue.channels.slack.position import SlackPosition
 from retinue.channels.slack.settings import SlackSettings
 from retinue.core.envelope import Capabilities, Origin, OutgoingMessage, PeerKind
 from retinue.core.errors import RetinueError
@@ -43,7 +45,9 @@ SIGNATURE, TIMESTAMP = "x-slack-signature", "x-slack-request-timestamp"
 MAX_AGE_SECONDS = 300
 KEY_EVENT = "retinue_message"
 HISTORY = 100
-MAX_NAMES = 1_000
+MAX_MISSED_PAGES = 5
+MISSED_AFTER_SECONDS = 30.0
+"""After an interruption of this length messages may be missing: Slack sends an event again only a few times."""
 
 
 def make_channel(parts: ChannelParts) -> SlackChannel:
@@ -67,8 +71,9 @@ class SlackChannel:
         self._app = app
         self._secret = secret
         self._reader: SlackEventReader | None = None
-        self._chats: dict[str, str] = {}
-        """The ids of the direct chats with people."""
+        self._chats = DirectChats()
+        self._heard_at: float | None = None
+        """When Slack last sent something, by the monotonic clock."""
         self._one_at_a_time = anyio.Lock()
 
     @property
@@ -98,12 +103,11 @@ class SlackChannel:
     async def listen(self, inbox: ChannelInbox) -> None:
         if self._reader is None:
             await self.identify()
-        if self._app is None:
-            inbox.connected()
-            await anyio.sleep_forever()
         backoff = Backoff()
         while True:
             try:
+                if self._app is None:
+                    await self._wait_for_requests(inbox)
                 await self._run_socket(inbox, backoff)
             except DeliveryFailed as error:
                 inbox.failed(str(error))
@@ -111,6 +115,14 @@ class SlackChannel:
             except (ConnectionClosed, OSError) as error:
                 inbox.failed(f"the connection to Slack ended: {error}")
                 await backoff.wait()
+
+    async def _wait_for_requests(self, inbox: ChannelInbox) -> NoReturn:
+        """Read what was missed, and leave the rest to `answer_request`."""
+        inbox.connected()
+        async with self._one_at_a_time:
+            await self._catch_up(inbox)
+        await anyio.sleep_forever()
+        raise AssertionError
 
     async def _run_socket(self, inbox: ChannelInbox, backoff: Backoff) -> None:
         """Receive through one connection, until Slack asks for another one."""
@@ -120,13 +132,17 @@ class SlackChannel:
         try:
             async for frame in socket:
                 envelope = _read_frame(frame)
+                now = self._parts.clock.monotonic()
                 if envelope.get("type") == "hello":
                     inbox.connected()
+                    if self._heard_at is None or now - self._heard_at > MISSED_AFTER_SECONDS:
+                        await self._catch_up(inbox)
                     backoff.reset()
                 elif envelope.get("type") == "disconnect":
                     return
                 elif envelope.get("envelope_id"):
                     await self._take_envelope(envelope, socket, inbox)
+                self._heard_at = now
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await socket.close()
@@ -151,20 +167,46 @@ class SlackChannel:
             case Arrival():
                 self._remember_chat(update.origin, payload)
                 await inbox.receive(update)
-                inbox.advance(str(update.origin.message_id))
+                _advance(inbox, payload.get("event"))
             case ButtonPress():
                 told = await inbox.press(update)
                 await self._tell(payload, told)
             case ChatReaction():
                 await inbox.react(update)
 
+    async def _catch_up(self, inbox: ChannelInbox) -> None:
+        """Read the messages that were written while the app was not connected; not those in threads."""
+        position = SlackPosition.parse(inbox.position)
+        for chat in position.chats:
+            last, kind = position.last(chat)
+            try:
+                missed = await self._list_since(chat, last)
+            except SlackRefused as error:
+                log.info("the messages of %s could not be read: %s", chat, error)
+                continue
+            for message in missed:
+                event = {**message, "type": "message", "channel": chat, "channel_type": kind}
+                await self._take("events_api", {"event": event}, inbox)
+
+    async def _list_since(self, chat: str, last: str) -> list[dict[str, Any]]:
+        """Return the messages of a chat after one, oldest first."""
+        found: list[dict[str, Any]] = []
+        cursor = None
+        for _ in range(MAX_MISSED_PAGES):
+            page = await self._api.call(
+                "conversations.history", channel=chat, oldest=last, limit=HISTORY, cursor=cursor
+            )
+            found += page.get("messages") or ()
+            cursor = (page.get("response_metadata") or {}).get("next_cursor") or None
+            if cursor is None:
+                break
+        return sorted(found, key=lambda each: float(str(each["ts"])))
+
     def _remember_chat(self, origin: Origin, payload: Mapping[str, Any]) -> None:
         event = payload.get("event")
         chat = (event.get("channel") if isinstance(event, dict) else None) or payload.get("channel_id")
         if origin.kind is PeerKind.DIRECT and chat:
-            while len(self._chats) >= MAX_NAMES:
-                del self._chats[next(iter(self._chats))]
-            self._chats[origin.peer] = str(chat)
+            self._chats.remember(origin.peer, str(chat))
 
     async def _tell(self, payload: Mapping[str, Any], text: str) -> None:
         """Show a text only to the person who pressed a button."""
@@ -259,8 +301,6 @@ class SlackChannel:
 
     async def find_sent(self, outgoing: OutgoingMessage, after: str | None) -> str | None:
         """Look for a message in the chat, by the key in its metadata; for a file by its title."""
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         chat = await self._chat_of(outgoing.to)
         thread = outgoing.to.thread or outgoing.reply_to
         found = await self._api.call(
@@ -283,10 +323,10 @@ class SlackChannel:
         if to.kind is not PeerKind.DIRECT:
             return to.peer.removeprefix("channel:")
         person = to.peer.removeprefix("user:")
-        if person not in self._chats:
-            opened = await self._api.call("conversations.open", users=person)
-            self._chats[person] = str(opened["channel"]["id"])
-        return self._chats[person]
+        if known := self._chats.find(person):
+            return known
+        opened = await self._api.call("conversations.open", users=person)
+        return self._chats.remember(person, str(opened["channel"]["id"]))
 
     async def show_typing(self, to: Origin) -> None:
         """Do nothing: Slack shows no typing indicators of apps."""
@@ -329,6 +369,15 @@ def _buttons(outgoing: OutgoingMessage) -> list[dict[str, Any]]:
         if elements:
             blocks.append({"type": "actions", "elements": elements[:25]})
     return blocks
+
+
+def _advance(inbox: ChannelInbox, event: Any) -> None:
+    """Store how far a chat was read, if the event is one of its messages."""
+    if isinstance(event, dict) and event.get("ts"):
+        before = SlackPosition.parse(inbox.position)
+        after = before.with_message(str(event["channel"]), str(event["ts"]), str(event.get("channel_type") or ""))
+        if after is not before:
+            inbox.advance(str(after))
 
 
 def _read_frame(frame: str | bytes) -> dict[str, Any]:

@@ -266,8 +266,6 @@ class TelegramChannel:
         Bots cannot read a chat. But setting the buttons that a message already has changes nothing, and the error says
         whether the message exists and is the bot's own. If the search fails in between, the next one goes on there.
         """
-        if outgoing.reaction is not None or outgoing.edits is not None:
-            return None  # repeating these changes nothing
         known = [int(each) for each in (after, outgoing.to.message_id) if each and each.isdecimal()]
         if not known:
             return None

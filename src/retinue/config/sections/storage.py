@@ -10,7 +10,8 @@ class StorageSettings(Settings):
     """Where stored data is kept."""
 
     url: SecretValue | None = key(None, reload="restart")
-    """A PostgreSQL database for the memory indexes of all agents, such as `postgresql://user@host/retinue`.
+    """A PostgreSQL database for sessions, state and memory indexes, such as `postgresql://user@host/retinue`.
 
-    Unset keeps them in files of the home. Create its tables with `retinue storage migrate`.
+    Several gateways can share it. Unset keeps everything in files of the home. Create its tables with
+    `retinue storage migrate`; `retinue storage move` copies what the home has.
     """

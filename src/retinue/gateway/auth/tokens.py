@@ -18,7 +18,7 @@ from msgspec import Struct, convert
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
-from retinue.storage.database import Database, Row, Transaction
+from retinue.storage.database import Database, Row, StateChange
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.process_locks import LOCAL_TOKEN_FILE, read_local_token
@@ -167,7 +167,7 @@ class TokenStore:
 
     def insert(
         self,
-        base: Transaction,
+        base: StateChange,
         name: str,
         scopes: tuple[Scope, ...],
         kind: Kind,

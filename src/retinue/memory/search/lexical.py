@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 
 from msgspec import Struct
 
@@ -140,20 +138,18 @@ def weigh_lines(lines: Sequence[str], terms: QueryTerms, stemmer: Stemmer) -> li
 
 def _weigh(lines: Sequence[str], folded: str, matched: Iterable[tuple[int, str]], terms: QueryTerms) -> list[float]:
     """Return the weights of the first lines of a folded text, given the positions of stems in it."""
-    stems: list[set[str]] = [set() for _ in lines]
-    ends = list(accumulate(len(line) + 1 for line in folded.split("\n")[: len(lines)]))
+    # Most lines contain nothing of the query, so only the others are looked at.
+    stems: dict[int, set[str]] = {}
     for at, stem in matched:
-        line = bisect_right(ends, at)
-        if line < len(stems):
-            stems[line].add(stem)
-    weights = []
-    for text, found in zip(lines, stems, strict=True):
-        weight = sum(terms.weights.get(stem, 0.0) for stem in found)
-        if terms.pairs:
-            weight += sum(terms.pairs.get(pair, 0.0) for pair in set(character_pairs(text)))
-        if terms.exact:
-            weight += _EXACT_LINE * sum(1 for pattern in terms.exact if pattern.search(text))
-        weights.append(weight)
+        stems.setdefault(folded.count("\n", 0, at), set()).add(stem)
+    weights = [0.0] * len(lines)
+    for line, found in stems.items():
+        if line < len(lines):
+            weights[line] = sum(terms.weights.get(stem, 0.0) for stem in found)
+    if terms.pairs or terms.exact:
+        for line, text in enumerate(lines):
+            weights[line] += sum(terms.pairs.get(pair, 0.0) for pair in set(character_pairs(text)))
+            weights[line] += _EXACT_LINE * sum(1 for pattern in terms.exact if pattern.search(text))
     return weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import repeat
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
 from retinue.memory.search.signals import NO_SIGNALS, LineWeights, Signals
+from retinue.memory.search.snippets import SHORTEST_PART, ScoredLine, Snippet, cut_snippet, split_long_line
 from retinue.memory.search.turns import owner_lines, standing_kind, starts_owner_turn, without_speaker
 from retinue.memory.store.protocol import Source, StoredChunk
 
@@ -142,7 +143,8 @@ class _Waiting:
         self._most_snippets = most_snippets
         self._tries: dict[int, int] = {}
         # A candidate cannot add more than the bound; the place keeps the order of equal ones.
-        self._heap = [(-math.inf, place, item) for place, item in enumerate(candidates)]
+        self._heap = [(-_most_value(item, rating), place, item) for place, item in enumerate(candidates)]
+        heapify(self._heap)
 
     def take_best(self, shown: _Shown, room: int, *, only_adjacent: bool) -> tuple[ScoredChunk, Snippet] | None:
         """Return the snippet that adds most, and its candidate, which may have another one later."""
@@ -313,95 +315,18 @@ def value_lines(item: ScoredChunk, room: int, rating: LineRating) -> list[Scored
     return lines
 
 
+def _most_value(item: ScoredChunk, rating: LineRating) -> float:
+    """Return a value that no snippet of a candidate can exceed; much cheaper than the values of its lines."""
+    weights, signals, text = rating.weights, item.parts.signals, item.chunk.text
+    share = min(1.0, max(item.match.lines) / rating.total) if item.match.lines and rating.total else 1.0
+    near = max(0.0, *item.near, 0.0) if item.near else 0.0
+    exponent = weights.chunk * item.parts.final + (weights.words + weights.before) * share + weights.meaning * near
+    # What the owner says starts a chunk; a chunk without signals is a whole file.
+    if signals.owner or signals == NO_SIGNALS:
+        exponent += weights.owner + weights.instruction
+    parts = text.count("\n") + 1 + len(text) // SHORTEST_PART
+    return parts * math.exp(exponent)
+
+
 def _value(text: str, exponent: float) -> float:
     return math.exp(exponent) if text.strip() else 0.0
-
-
-_SEGMENT = 160
-
-
-class ScoredLine(Struct, frozen=True):
-    """A line, or a part of a long one, with its weight for the query."""
-
-    number: int
-    text: str
-    weight: float
-    continues: bool = False
-
-
-class Snippet(Struct, frozen=True):
-    """A text, its exact lines, and the sum of their values."""
-
-    text: str
-    start_line: int
-    end_line: int
-    value: float = 0.0
-
-
-def split_long_line(text: str) -> list[str]:
-    """Split a long line at spaces."""
-    parts: list[str] = []
-    start = 0
-    while start < len(text):
-        end = start + _SEGMENT
-        if end < len(text):
-            space = text.rfind(" ", start + _SEGMENT // 2, end)
-            end = space + 1 if space > 0 else end
-        parts.append(text[start:end])
-        start = end
-    return parts
-
-
-def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
-    """Return the heaviest run of lines within `room` characters, extended by the lines around it."""
-    first, last = _heaviest(lines, room)
-    left = room - sum(map(_cost, lines[first : last + 1]))
-    # Context explains a match, the lines after it more often than those before.
-    grew = True
-    while grew:
-        grew = False
-        for step in (last + 1, first - 1):
-            if 0 <= step < len(lines) and _cost(lines[step]) <= left:
-                left -= _cost(lines[step])
-                first, last = min(first, step), max(last, step)
-                grew = True
-    first, last = _trimmed(lines, first, last)
-    text = "".join(
-        line.text if at == 0 or line.continues else f"\n{line.text}" for at, line in enumerate(lines[first : last + 1])
-    )
-    value = sum(line.weight for line in lines[first : last + 1])
-    return Snippet(text[:room], lines[first].number, lines[last].number, value)
-
-
-def _heaviest(lines: Sequence[ScoredLine], room: int) -> tuple[int, int]:
-    """Return the first and last line of the heaviest run that fits, without zero-weight lines at its ends."""
-    best, chosen = -1.0, (0, 0)
-    start = 0
-    length, weight = 0, 0.0
-    for end, line in enumerate(lines):
-        length += _cost(line)
-        weight += line.weight
-        while length > room and start < end:
-            length -= _cost(lines[start])
-            weight -= lines[start].weight
-            start += 1
-        if weight > best + 1e-9:
-            best, chosen = weight, (start, end)
-    first, last = chosen
-    while first < last and lines[first].weight <= 0:
-        first += 1
-    while last > first and lines[last].weight <= 0:
-        last -= 1
-    return first, last
-
-
-def _trimmed(lines: Sequence[ScoredLine], first: int, last: int) -> tuple[int, int]:
-    while first < last and not lines[first].text.strip():
-        first += 1
-    while last > first and not lines[last].text.strip():
-        last -= 1
-    return first, last
-
-
-def _cost(line: ScoredLine) -> int:
-    return len(line.text) + (0 if line.continues else 1)

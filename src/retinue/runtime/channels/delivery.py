@@ -335,10 +335,10 @@ class DeliveryService:
             if not outbox.missed(
                 head, str(error), final=error.final, uncertain=is_unsure, retry_after=error.retry_after
             ):
-                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+                log.warning("%s was given up: %s", head.label, error)
         except RetinueError as error:
             if not outbox.missed(head, str(error), final=False, uncertain=is_unsure):
-                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+                log.warning("%s was given up: %s", head.label, error)
         except (Exception, SystemExit):  # boundary: a channel may raise anything; the message is retried
             log.exception("the channel %s crashed", to.channel)
             outbox.missed(head, "the channel crashed", final=False, uncertain=True)
@@ -379,6 +379,8 @@ class DeliveryService:
         outbox = self._sessions.services.outbox
         if not head.was_tried or not isinstance(channel, ServiceChannel):
             return None
+        if outgoing.reaction is not None or outgoing.edits is not None:
+            return None  # repeating these changes nothing
         after = outbox.last_message(head)
         try:
             found = await channel.find_sent(outgoing, after)

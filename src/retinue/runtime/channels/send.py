@@ -40,6 +40,9 @@ class ChatMessageSender(Struct, frozen=True):
         names = ", ".join(f"{name}/{each}" for name, each in known) or "none"
         raise UsageError(f"There is no such channel and account. Available: {names}.")
 
+    def reaches_owner(self, to: Origin) -> bool:
+        return to.kind is PeerKind.DIRECT and is_owner(to, self.sessions.home.config.commands.owner_allow_from)
+
     def send(self, order: Order, session: SessionKey, files: Root) -> str:
         sessions, to = self.sessions, order.to
         found = find_account(sessions.home, to.channel, to.account)

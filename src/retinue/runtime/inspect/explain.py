@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import random_id
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import UNATTENDED, Inbound
 from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
@@ -213,7 +213,7 @@ def inspect_session(
     person = person_of(stored, inbound)
     group = tools_of_group(home.config, session, inbound)
     layers = session_layers(home.config, settings, session, model, person, group)
-    layers = replace(layers, caller=Caller(inbound.owner, elevated))
+    layers = replace(layers, caller=Caller(inbound.owner, elevated, inbound.source in UNATTENDED))
     return SessionStanding(home, session, model, layers, elevated, working_folder(stored), person)
 
 

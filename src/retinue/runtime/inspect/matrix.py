@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from retinue.config.schema import Config
-from retinue.core.envelope import Source
+from retinue.core.envelope import UNATTENDED, Source
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.people import Person, Role
 from retinue.runtime.agents.policy import is_sandboxed, session_layers
@@ -107,12 +107,16 @@ def _judge_tool(config: Config, agent: AgentId, principal: _Principal, tool: str
     session = SessionKey.parse(f"agent:{agent}:{principal.session}")
     person = principal.whose
     layers = session_layers(config, settings, session, None, person)
-    decision = decide_tool(tool, replace(layers, caller=Caller(principal.owner)))
+    decision = decide_tool(
+        tool, replace(layers, caller=Caller(principal.owner, unattended=principal.source in UNATTENDED))
+    )
     if decision.denied:
         return decision.effect, decision.because
     limits = [*([f"only in {person.folder}"] if person and tool in ("read", "write") else [])]
     if tool == "message" and not principal.owner:
         limits.append("only to the own chat")
+    elif tool == "message" and principal.source in UNATTENDED:
+        limits.append("to the owner; other chats need approval")
     if tool == "exec":
         if not is_sandboxed(settings, session):
             return Effect.ASK, "commands of this session are not sandboxed; `tools.exec` decides"

@@ -16,7 +16,7 @@ from retinue.core.extension import ExtensionPoint
 from retinue.core.keys import SessionKey
 from retinue.core.labels import Distance, Label
 from retinue.core.people import Person
-from retinue.memory.backend import Memory, MemoryParts, SearchResult
+from retinue.memory.backend import Memory, MemoryParts, SearchResult, is_about
 from retinue.memory.background import embed_in_background, sync_every, watch_notes
 from retinue.memory.fallback import FallbackMemory
 from retinue.memory.index import MemoryIndex
@@ -203,7 +203,7 @@ class SessionMemory(Struct, frozen=True):
         return self.name_person(label) if label.address else ""
 
     async def recall(self, message: str) -> tuple[MemoryHit, ...]:
-        """Return what memory finds about a message in a short time.
+        """Return what memory finds about a message in a short time; nothing if no note is about it.
 
         Texts of contacts are included; those of guests and untrusted ones are not.
         """
@@ -211,6 +211,8 @@ class SessionMemory(Struct, frozen=True):
             return ()
         rules = replace(self.index.rules, farthest=Distance.CONTACT)
         found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
+        if not is_about(found, message):
+            return ()
         standing = self.settings.recall.standing
         return tuple(hit for hit in found.hits if not (standing and hit.path == STANDING_NOTE))
 

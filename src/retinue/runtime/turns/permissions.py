@@ -14,7 +14,7 @@ from retinue.config.sections.tools import FilesPolicy
 from retinue.config.sinks import unasked_sinks
 from retinue.core.approval import Ask, deny_unattended
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound, Source
+from retinue.core.envelope import UNATTENDED, Inbound, Source
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.labels import Label, mix
@@ -78,6 +78,7 @@ class TurnPermissions(Struct, frozen=True):
             session_id=str(session.id) if session else "",
             environment=self.variables,
             owner=self.inbound.owner,
+            unattended=self.inbound.source in UNATTENDED,
             label=self._label(plan),
             writes=self.parts.shared.memories.writes(self.parts.workspace),
             ask=ask or deny_unattended,

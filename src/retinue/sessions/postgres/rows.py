@@ -31,7 +31,7 @@ from retinue.sessions.entries import (
 from retinue.sessions.index import decode_row, plain_row
 from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.sessions.session import Session, apply_entry
-from retinue.sessions.usage import record_usage
+from retinue.sessions.usage import UsageRecord, record_usage
 from retinue.storage.postgres.server import read_statements
 from retinue.storage.postgres.team_storage import TeamConnection, TeamStorage
 
@@ -165,13 +165,20 @@ class AgentRows:
             "body": [_json_text(line) for line in lines],
             "words": [_words_of(entry.body) for entry in entries],
             "tool": [_plain(entry.body.tool) if isinstance(entry.body, CallStarted) else None for entry in entries],
-            "u_entry": [_plain(record.entry) for record in records],
-            "u_at": [record.at for record in records],
-            "u_model": [_plain(record.model) for record in records],
-            "u_source": [record.source.value for record in records],
-            "u_run": [_plain(record.run) if record.run else None for record in records],
-            **{f"u_{name}": [getattr(record.usage, name) for record in records] for name in _COUNTS},
+            **usage_values(records),
         }
+
+
+def usage_values(records: Sequence[UsageRecord]) -> dict[str, Any]:
+    """Return the columns of usage records."""
+    return {
+        "u_entry": [_plain(record.entry) for record in records],
+        "u_at": [record.at for record in records],
+        "u_model": [_plain(record.model) for record in records],
+        "u_source": [record.source.value for record in records],
+        "u_run": [_plain(record.run) if record.run else None for record in records],
+        **{f"u_{name}": [getattr(record.usage, name) for record in records] for name in _COUNTS},
+    }
 
 
 _COUNTS = ("input", "output", "cache_read", "cache_write", "cost")

@@ -103,6 +103,17 @@ WHERE team = %(team)s AND agent = %(agent)s AND archived IS NOT NULL ORDER BY ar
 SELECT number FROM session
 WHERE team = %(team)s AND agent = %(agent)s AND id = %(id)s AND archived IS NOT NULL ORDER BY archived_at, number
 
+-- name: archive_named
+SELECT number, header::text FROM session
+WHERE team = %(team)s AND agent = %(agent)s AND id = %(id)s AND archived = %(why)s AND archived_at = %(at)s
+
+-- name: add_usage
+INSERT INTO session_usage
+SELECT %(team)s, %(agent)s, u.* FROM unnest(%(session)s::text[], %(u_entry)s::text[], %(key)s::text[],
+    %(u_at)s::timestamptz[], %(u_model)s::text[], %(u_source)s::text[], %(u_run)s::text[], %(u_input)s::bigint[],
+    %(u_output)s::bigint[], %(u_cache_read)s::bigint[], %(u_cache_write)s::bigint[], %(u_cost)s::float8[]) AS u
+ON CONFLICT DO NOTHING
+
 -- name: remove
 DELETE FROM session
 WHERE team = %(team)s AND agent = %(agent)s AND id = %(id)s AND archived = %(why)s AND archived_at = %(at)s

@@ -16,9 +16,17 @@ from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.sessions.entries import Body, EntryId, Header, TranscriptEntry
 from retinue.sessions.folder import archive_name
-from retinue.sessions.jsonl.codec import encode_line
+from retinue.sessions.jsonl.codec import decode_line, encode_line
 from retinue.sessions.jsonl.message_codec import parse_enum
-from retinue.sessions.postgres.rows import BATCH, AgentRows, StoredRow, decode_entry, encode_entries, fold_words
+from retinue.sessions.postgres.rows import (
+    BATCH,
+    AgentRows,
+    StoredRow,
+    decode_entry,
+    encode_entries,
+    fold_words,
+    usage_values,
+)
 from retinue.sessions.postgres.transcript import PostgresTranscript, read_end, read_lines, read_tree
 from retinue.sessions.protocol import Archive
 from retinue.sessions.session import Session, carried_choices, session_from_header
@@ -161,13 +169,27 @@ class PostgresSessions:
             for id_, why, at, size in self._rows.run("archives")
         )
 
+    def read_archive(self, archive: Archive) -> tuple[Header | None, Iterator[TranscriptEntry]]:
+        """Read an archived transcript."""
+        for number, header in self._rows.run("archive_named", **_archive_values(archive)):
+            decoded = decode_line(header.encode())
+            return decoded if isinstance(decoded, Header) else None, self._read(number)
+        raise StorageError(f"There is no archive {archive.name}. It may have been removed meanwhile.")
+
     def remove(self, archive: Archive) -> None:
         """Delete an archived transcript."""
-        self._rows.run("remove", id=archive.name.partition(".jsonl.")[0], why=archive.why, at=archive.at)
+        self._rows.run("remove", **_archive_values(archive))
 
     def locate(self, session: SessionId) -> str:
         """Return where a transcript is, for people."""
         return f"PostgreSQL, session {session} of agent {self._rows.agent}"
+
+    def add_usage(self, records: Sequence[UsageRecord]) -> None:
+        """Add usage of transcripts that no longer exist; records that are there already are ignored."""
+        for at in range(0, len(records), BATCH):
+            some = records[at : at + BATCH]
+            keys = {"session": [each.session_id for each in some], "key": [each.session for each in some]}
+            self._rows.run("add_usage", **keys, **usage_values(some))
 
     def adopt(self, header: Header, entries: Iterable[TranscriptEntry], archive: Archive | None = None) -> None:
         """Add a transcript from elsewhere with its ids and times, as an archive if it was one there."""
@@ -232,3 +254,7 @@ class PostgresSessions:
         while len(self._transcripts) > MAX_OPEN:
             self._transcripts.popitem(last=False)
         return transcript
+
+
+def _archive_values(archive: Archive) -> dict[str, object]:
+    return {"id": archive.name.partition(".jsonl.")[0], "why": archive.why, "at": archive.at}

@@ -144,7 +144,18 @@ def fetch_git(address: str, reference: str = "", below: str = "") -> tuple[dict[
         _git(temporary, "init", "--quiet", "--bare", ".")
         _git(temporary, "fetch", "--quiet", "--depth=1", "--no-tags", "--", address, reference or "HEAD")
         commit = _git(temporary, "rev-parse", "FETCH_HEAD").decode().strip()
-        return unzip(_git(temporary, "archive", "--format=zip", commit), below), commit
+        tree = f"{commit}:{below.strip('/')}" if below else commit
+        if below and _type_of(temporary, tree) != "tree":
+            raise SkillError(f"The repository has no folder '{literal(below, 200)}'. Name another with --path.")
+        # The limits count only the skill, because it may be in a large repository.
+        return unzip(_git(temporary, "archive", "--format=zip", tree)), commit
+
+
+def _type_of(folder: str, name: str) -> str:
+    try:
+        return _git(folder, "cat-file", "-t", name).decode().strip()
+    except SkillError:
+        return ""
 
 
 def _git(folder: str, *arguments: str) -> bytes:
@@ -165,6 +176,6 @@ def _git(folder: str, *arguments: str) -> bytes:
     except subprocess.TimeoutExpired:
         raise SkillError("The Git repository did not answer within 5 minutes. Check the network and repeat.") from None
     if done.returncode:
-        said = literal(done.stderr.decode(errors="replace").strip(), 500)
+        said = literal(done.stderr.decode(errors="replace").strip().rstrip("."), 500)
         raise SkillError(f"Git could not fetch the skill: {said}. Check the address, the reference and the network.")
     return done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -48,6 +48,7 @@ from retinue.skills.registry.connection import (
     forget_part,
 )
 from retinue.skills.registry.fingerprint import GENERATED, content_type, folder_hash, hash_contents
+from retinue.skills.registry.sign_in import RegistryDeviceCode, sign_in_by_device
 
 MAX_VERDICTS = 100
 _SKILLS = "/api/v1/skills"
@@ -248,6 +249,10 @@ class RegistryClient:
             body = {"items": wanted[start : start + MAX_VERDICTS]}
             found += (await self._connection.post(f"{_SKILLS}/-/security-verdicts", body, VerdictList)).items
         return tuple(found)
+
+    async def sign_in(self, site: str, show: Callable[[RegistryDeviceCode], None], label: str) -> str:
+        """Return a token for a code that `show` presents and the owner confirms in a browser."""
+        return await sign_in_by_device(self._connection, site, show, label=label, wait=self._connection.wait)
 
     async def whoami(self) -> Account:
         return (await self._connection.get("/api/v1/whoami", AccountAnswer)).user

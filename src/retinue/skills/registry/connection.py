@@ -68,7 +68,7 @@ class RegistryConnection:
         self.base = base.rstrip("/")
         self.token = token
         self._origin = _origin(parse_url(self.base))
-        self._wait = wait
+        self.wait = wait
         timeout = httpx2.Timeout(REQUEST_SECONDS)
         self._own = httpx2.AsyncClient(transport=CheckedTransport(OPERATOR), trust_env=False, timeout=timeout)
         self._others = httpx2.AsyncClient(
@@ -144,7 +144,7 @@ class RegistryConnection:
             except _Repeat as failed:
                 if not left:
                     raise failed.error from None
-                await self._wait(min(failed.seconds, MAX_WAIT_SECONDS) + random.random() / 4)  # noqa: S311
+                await self.wait(min(failed.seconds, MAX_WAIT_SECONDS) + random.random() / 4)  # noqa: S311
         raise AssertionError
 
     async def _explained(self, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -199,7 +199,8 @@ class CheckpointStore:
         turns = [turn for path in self._folder.glob("open/*.json") if (turn := _read(path, _OpenTurn)) is not None]
         with Root.open(self._workspace) as root:
             present = self._scan(root, known)
-        changed = [path for path in {*known, *present} if not _equal(known.get(path), present.get(path))]
+        changed = [path for path, version in present.items() if not _equal(known.get(path), version)]
+        changed += [path for path in known if path not in present]
         if changed and turns:
             labels = self._labels()
             for turn in turns:
@@ -307,6 +308,8 @@ class CheckpointStore:
 
 
 def _equal(one: FileVersion | None, other: FileVersion | None) -> bool:
+    if one is other:  # most files
+        return True
     return one.equals(other) if one is not None else other is None
 
 

@@ -58,7 +58,7 @@ def list_paths(workspace: Path, scratch: Path) -> set[str]:
     top = (entry.name for entry in os.scandir(workspace) if not entry.is_dir(follow_symlinks=False))
     found: set[str] = set()
     for path in chain(_list(workspace, "", scratch, 0), own, top):
-        if not path.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
+        if TEMPORARY_PREFIX not in path or not path.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
             found.add(path)
         if len(found) > MAX_FILES:
             raise TooManyFiles(f"{workspace} has more than {MAX_FILES:,} files, so there are no checkpoints of it.")
@@ -79,20 +79,23 @@ def _list(folder: Path, prefix: str, scratch: Path, depth: int) -> Iterator[str]
 
 
 def _walk(folder: Path, prefix: str, scratch: Path, depth: int) -> Iterator[str]:
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.name in _SKIPPED:
+    waiting = [(str(folder), prefix)]
+    while waiting:
+        place, before = waiting.pop()
+        try:
+            with os.scandir(place) as found:
+                entries = list(found)
+        except OSError:
             continue
-        if not entry.is_dir(follow_symlinks=False):
-            yield prefix + entry.name
-        elif os.path.isdir(f"{entry.path}/.git") and depth < _MAX_NESTED:  # noqa: PTH112 - for every folder
-            yield from _list(Path(entry.path), f"{prefix}{entry.name}/", scratch, depth + 1)
-        else:
-            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", scratch, depth)
+        for entry in entries:
+            if entry.name in _SKIPPED:
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                yield before + entry.name
+            elif os.path.isdir(f"{entry.path}/.git") and depth < _MAX_NESTED:  # noqa: PTH112 - for every folder
+                yield from _list(Path(entry.path), f"{before}{entry.name}/", scratch, depth + 1)
+            else:
+                waiting.append((entry.path, f"{before}{entry.name}/"))
 
 
 def _ask_git(folder: Path, scratch: Path) -> list[str] | None:
@@ -154,9 +157,10 @@ def scan(
     """Return the present version of every file; the content of new versions is stored, up to the limits."""
     found: Versions = {}
     left = limits.total
+    folder = f"{root.path}/"  # a Path for each file takes five times as long as its status
     for path in sorted(list_paths(root.path, scratch)):
         try:
-            status = os.lstat(root.path / path)
+            status = os.lstat(folder + path)
         except OSError:
             continue  # It is in the index of git, or was removed meanwhile.
         before = known.get(path)

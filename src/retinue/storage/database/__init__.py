@@ -2,7 +2,7 @@
 
 from retinue.storage.database.database import DATABASE_NAME, SqliteDatabase, query_read_only
 from retinue.storage.database.database_file import DatabaseDamaged, NewerDatabase, mark_report_shown, read_reports
-from retinue.storage.database.protocol import Database, Result, Row, Transaction, Value
+from retinue.storage.database.protocol import Database, Result, Row, StateChange, Value
 
 __all__ = [
     "DATABASE_NAME",
@@ -12,7 +12,7 @@ __all__ = [
     "Result",
     "Row",
     "SqliteDatabase",
-    "Transaction",
+    "StateChange",
     "Value",
     "mark_report_shown",
     "query_read_only",

@@ -44,7 +44,7 @@ class Result(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Transaction(Protocol):
+class StateChange(Protocol):
     """Runs statements that are stored together, or not at all."""
 
     def execute(self, sql: str, values: Values = (), /) -> Result: ...
@@ -68,7 +68,7 @@ class Database(Protocol):
     def read(self, sql: str, values: Sequence[Value] = ()) -> Sequence[Row]:
         """Return the rows of a query."""
 
-    def change(self, *, durable: bool = False) -> AbstractContextManager[Transaction]:
+    def change(self, *, durable: bool = False) -> AbstractContextManager[StateChange]:
         """Run a transaction: it is committed at the end of the block, or rolled back if the block raises.
 
         Other processes wait during the transaction, so the block must not await. With `durable` the commit waits for

@@ -21,7 +21,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label, is_private_file, mix
-from retinue.storage.database import Database, Transaction
+from retinue.storage.database import Database, StateChange
 from retinue.storage.files.descriptors import TEMPORARY_PREFIX
 
 _MAX_QUERY_PATHS = 500
@@ -216,7 +216,7 @@ class FileLabels(Struct, frozen=True):
 
     def record_in(
         self,
-        base: Transaction,
+        base: StateChange,
         names: Sequence[str],
         label: Label,
         via: Via,
@@ -318,7 +318,7 @@ class FileLabels(Struct, frozen=True):
                 self._forget_in(base, names)
         return bool(had)
 
-    def _forget_in(self, base: Transaction, names: Sequence[str]) -> None:
+    def _forget_in(self, base: StateChange, names: Sequence[str]) -> None:
         rows = [(self.agent, name) for name in names]
         base.executemany("DELETE FROM file_labels WHERE agent = ? AND path = ?", rows)
         base.executemany("DELETE FROM written_lines WHERE agent = ? AND path = ?", rows)

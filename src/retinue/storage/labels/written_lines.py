@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.core.people import PEOPLE_FOLDER
-from retinue.storage.database import Transaction
+from retinue.storage.database import StateChange
 
 MAX_RECORDED_LINES = 2_000
 """A change that adds more lines is recorded for the whole file."""
@@ -59,7 +59,7 @@ def is_owners_unless_recorded(path: str) -> bool:
 
 
 def insert_own_lines(
-    base: Transaction, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
+    base: StateChange, agent: AgentId, notes: Mapping[str, Iterable[str] | None], at: str, session: str = ""
 ) -> None:
     """Record that the agent wrote these lines of notes, or with None all that have no record."""
     rows = []
@@ -71,7 +71,7 @@ def insert_own_lines(
     base.executemany("INSERT INTO written_lines VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
 
-def begin_records(base: Transaction, agent: AgentId, now_ns: int, at: str) -> None:
+def begin_records(base: StateChange, agent: AgentId, now_ns: int, at: str) -> None:
     """Record that nobody knows who wrote the lines of the files that an agent has now: the agent may have."""
     base.execute(
         "INSERT INTO label_rules VALUES (?, 'unrecorded', 'unrecorded', '', 0, ?, 'agent', 0, ?, '[]') "
@@ -102,7 +102,7 @@ ON CONFLICT (agent, id) DO UPDATE SET to_ns = excluded.to_ns WHERE excluded.to_n
 _TABLES = ("file_labels", "written_lines", "label_rules")
 
 
-def share_records(base: Transaction, agent: AgentId, others: Iterable[AgentId]) -> None:
+def share_records(base: StateChange, agent: AgentId, others: Iterable[AgentId]) -> None:
     """Move the records of other agents to the one under which the labels of their common workspace are recorded."""
     for other in others:
         for statement in (_SHARE_FILES, _SHARE_LINES, _SHARE_RULES):

@@ -100,6 +100,10 @@ class FakeSlack(FakeService):
         """Deliver an event again, as Slack does if it is unsure."""
         await self.event(event)
 
+    def forget_events(self) -> None:
+        """Give up the events that were not acknowledged, as Slack does after some attempts."""
+        self._envelopes.clear()
+
     def store(self, data: bytes, name: str, media_type: str = "") -> dict[str, Any]:
         """Store a file; returns what a message contains of it."""
         number = self._next("F")
@@ -244,9 +248,19 @@ class FakeSlack(FakeService):
         return {}
 
     def _do_conversations_history(self, given: dict[str, Any]) -> dict[str, Any]:
-        oldest = float(given.get("oldest") or 0)
-        found = [each for each in self.messages.get(given["channel"], ()) if float(each["ts"]) > oldest]
-        return {"messages": found[::-1][: int(given.get("limit") or 100)]}
+        oldest, limit, start = (
+            float(given.get("oldest") or 0),
+            int(given.get("limit") or 100),
+            int(given.get("cursor") or 0),
+        )
+        # Unlike those of events, these messages say nothing of their chat.
+        found = [
+            {name: value for name, value in each.items() if name not in ("channel", "channel_type")}
+            for each in self.messages.get(given["channel"], ())
+            if float(each["ts"]) > oldest
+        ][::-1]
+        more = {"response_metadata": {"next_cursor": str(start + limit)}} if start + limit < len(found) else {}
+        return {"messages": found[start : start + limit], **more}
 
     def _do_conversations_replies(self, given: dict[str, Any]) -> dict[str, Any]:
         found = self._do_conversations_history(given)["messages"]

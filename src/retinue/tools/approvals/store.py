@@ -20,7 +20,7 @@ from retinue.core.clock import format_moment
 from retinue.core.codec import from_plain, to_plain
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.storage.database import Database, Row, Transaction
+from retinue.storage.database import Database, Row, StateChange
 from retinue.storage.process_locks import Presence
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class ApprovalStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, approval: Approval, base: Transaction) -> Approval:
+    def add(self, approval: Approval, base: StateChange) -> Approval:
         """Store a request within a transaction; returns it with a unique id that is easy to type."""
         code = generate_code()
         while base.execute(_FIND, (code,)).fetchone() is not None:
@@ -138,7 +138,7 @@ class ApprovalStore:
         """Return the newest requests in any state."""
         return tuple(_decode(self._database.read(_RECENT, (most,))))
 
-    def settle(self, ended: Approval, base: Transaction) -> bool:
+    def settle(self, ended: Approval, base: StateChange) -> bool:
         """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
         return base.execute(_SETTLE, encode_approval(ended)).rowcount == 1
 

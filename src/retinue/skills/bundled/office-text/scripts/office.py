@@ -13,11 +13,14 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from email import message_from_bytes, policy
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+
+sys.dont_write_bytecode = True  # a skill's folder is known by its hash and must not change by being used
+
+from pages import page_text  # noqa: E402
 
 MAX_PART = 100_000_000
 MAX_REPEATED = 1_000
@@ -256,45 +259,6 @@ def read_open_document(parts: Parts) -> Iterator[Section]:
         yield Section(f"Slide {number}", "\n\n".join(filter(None, open_blocks(page))), [])
     if not pages:
         yield Section("", "\n\n".join(filter(None, open_blocks(body))), [])
-
-
-class Page(HTMLParser):
-    """The text of a page, with headings and lists as in Markdown."""
-
-    BLOCKS = frozenset(
-        ("p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "section", "title", "blockquote")
-    )
-    HIDDEN = frozenset(("script", "style", "head", "template"))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in self.HIDDEN
-        if tag in self.BLOCKS:
-            self.parts.append("\n\n" if tag != "li" else "\n- ")
-        if re.fullmatch("h[1-6]", tag):
-            self.parts.append("#" * int(tag[1]) + " ")
-        if tag in ("td", "th"):
-            self.parts.append(" | ")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden = max(0, self._hidden - (tag in self.HIDDEN))
-        if tag in self.BLOCKS:
-            self.parts.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(re.sub(r"\s+", " ", data))
-
-
-def page_text(data: bytes | str) -> str:
-    page = Page()
-    page.feed(data if isinstance(data, str) else data.decode("utf-8", "replace"))
-    text = "\n".join(line.strip() for line in "".join(page.parts).splitlines())
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def read_epub(parts: Parts) -> Iterator[Section]:
