@@ -10,11 +10,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from retinue.core.clock import SystemClock
 from retinue.core.people import Person
 from retinue.gateway.app import list_endpoints
 from retinue.gateway.auth.member_access import MEMBER_METHODS, MemberRule
+from retinue.teams.access import AccessStore, NewAccess
 from retinue.teams.audit import AuditSearch
-from retinue.teams.members import NewMember
+from retinue.teams.database import TeamDatabase
+from retinue.teams.members import MemberStore, NewMember
 from retinue.teams.roles import TeamRole
 from retinue.wire import team as team_wire
 from retinue.wire.methods import METHODS
@@ -201,6 +204,16 @@ async def test_sign_ins_and_changes_are_in_the_log_of_the_team(team: TeamHall) -
         signed_in = (await call(client, "team.audit", kind="signed_in")).json()["entries"]
         assert [each["who"] for each in signed_in] == ["ada@example.org"]
         assert (await call(client, "team.audit.verify")).json()["ok"]
+
+
+async def test_an_owner_of_another_team_in_the_same_database_is_nobody_here(team: TeamHall) -> None:
+    blue = TeamDatabase(team.server, "blue", SystemClock())
+    owner = MemberStore(blue).add(NewMember("eve@example.org", "Eve", TeamRole.OWNER), TeamRole.OWNER)
+    _, token = AccessStore(blue).create(NewAccess(owner.id, "password", "a browser"))
+    async with team.hall.http(token) as client:
+        answers = {name: (await call(client, name)).status_code for name in ALL_METHODS}
+        assert answers == dict.fromkeys(ALL_METHODS, 401)
+        assert (await client.post("/auth/sign-out", json={})).status_code == 401
 
 
 async def test_an_admin_opens_any_session_by_its_key_and_writes_there_as_the_owner(team: TeamHall) -> None:
