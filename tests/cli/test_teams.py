@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -109,3 +110,28 @@ def test_the_matrix_of_a_member_follows_from_the_roles(team: RunCommand) -> None
     rows = team("security", "matrix", "--member", "nightly", "--agent", "finance", "--json").data
     assert {row["decision"] for row in rows} == {"deny"}
     assert "no member" in team("security", "matrix", "--member", "nobody", "--json").data["error"]["message"]
+
+
+@pytest.mark.slow
+def test_the_log_of_a_team_is_verified_searched_exported_and_erased(team: RunCommand, tmp_path: Path) -> None:
+    team("members", "service", "nightly")
+    member = team("members", "list", "--json").data["members"][0]["id"]
+    verified = team("teams", "log", "--verify", "--json").data
+    assert verified["ok"]
+    assert verified["entries"] >= 2
+    entries = team("teams", "log", "--search", "nightly", "--json").data["entries"]
+    assert [entry["kind"] for entry in entries] == ["service_account_created"]
+    assert team("teams", "log", "--kind", "team_created", "--json").data["entries"][0]["details"]["team"] == "red"
+
+    assert team("teams", "log", "--export", str(tmp_path / "log.csv"), "--json").data["entries"] == verified["entries"]
+    assert "nightly" in (tmp_path / "log.csv").read_text()
+    team("teams", "log", "--export", str(tmp_path / "log.jsonl"))
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert {"n", "at", "kind", "who", "details", "previous", "hash"} <= lines[0].keys()
+    assert lines[-1]["kind"] == "audit_exported"
+
+    erased = team("members", "erase", "nightly", "--yes", "--json").data
+    assert (erased["id"], erased["entries"]) == (member, 1)
+    assert team("teams", "log", "--search", "nightly", "--json").data["entries"] == []
+    assert team("teams", "log", "--verify", "--json").data["ok"]
+    assert team("security", "log", "--verify", "--json").data["ok"]

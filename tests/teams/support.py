@@ -23,6 +23,7 @@ from werkzeug.serving import make_server
 from retinue.core.clock import SystemClock
 from retinue.storage.postgres.server import PostgresServer
 from retinue.teams.access import AccessStore
+from retinue.teams.audit import TeamAuditLog
 from retinue.teams.database import TeamDatabase
 from retinue.teams.members import MemberStore, NewMember, TeamMember
 from retinue.teams.passwords import hash_password
@@ -42,10 +43,11 @@ class TeamHall:
     server: PostgresServer
     members: MemberStore = field(init=False)
     access: AccessStore = field(init=False)
+    audit: TeamAuditLog = field(init=False)
 
     def __post_init__(self) -> None:
         database = TeamDatabase(self.server, "red", SystemClock())
-        self.members, self.access = MemberStore(database), AccessStore(database)
+        self.members, self.access, self.audit = MemberStore(database), AccessStore(database), TeamAuditLog(database)
 
     def add(self, login: str, role: TeamRole = TeamRole.MEMBER) -> TeamMember:
         new = NewMember(login, login.partition("@")[0].title(), role, hash_password(PASSWORD, 8))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from retinue.teams.audit import AuditSearch
 from retinue.teams.roles import TeamRole
-from tests.gateway.conftest import PATIENCE, open_hall
+from tests.gateway.conftest import PATIENCE, open_hall, wait_until
 from tests.teams.support import PASSWORD, TeamHall, fake_provider, open_team_hall
 
 HAS_DRIVER = importlib.util.find_spec("playwright") is not None
@@ -115,9 +116,11 @@ async def test_the_sign_in_and_the_view_of_the_team_fit_every_screen_and_have_no
         await check_view(page)
         await sign_in(page, "ada@example.org")
         await page.locator("#message").wait_for()
+        await wait_until(lambda: bool(team.audit.search(AuditSearch("signed_in"))))
         await page.evaluate("location.hash = '#/team'")
-        await page.get_by_role("row").filter(has_text="ada@example.org").wait_for()
+        await page.get_by_role("row").filter(has_text="ada@example.org").first.wait_for()
         await page.get_by_role("list", name="Open invitations").get_by_text("bob@example.org").wait_for()
+        await page.get_by_role("row").filter(has_text="signed_in").wait_for()
         await check_view(page)
 
 

@@ -10,15 +10,19 @@ from typing import Any
 import httpx2
 import pytest
 
+from retinue.core.clock import SystemClock
 from retinue.core.people import Person
 from retinue.gateway.app import list_endpoints
 from retinue.gateway.auth.member_access import MEMBER_METHODS, MemberRule
-from retinue.teams.members import NewMember
+from retinue.teams.access import AccessStore, NewAccess
+from retinue.teams.audit import AuditSearch
+from retinue.teams.database import TeamDatabase
+from retinue.teams.members import MemberStore, NewMember
 from retinue.teams.roles import TeamRole
 from retinue.wire import team as team_wire
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import Scope
-from tests.gateway.conftest import raw_socket
+from tests.gateway.conftest import raw_socket, wait_until
 from tests.teams.support import TeamHall, open_team_hall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -186,6 +190,30 @@ async def test_events_of_the_gateway_about_others_are_not_sent(team: TeamHall) -
         await say(own, "Of Bob.")
         event = await socket.next_event()
         assert event["payload"]["sessionKey"] == f"agent:main:direct:member.{bob.id}"
+
+
+async def test_sign_ins_and_changes_are_in_the_log_of_the_team(team: TeamHall) -> None:
+    team.add("ada@example.org", TeamRole.ADMIN)
+    team.add("bob@example.org")
+    async with team.hall.http(await team.token_of("ada@example.org")) as client:
+        assert (await call(client, "members.role", member="bob@example.org", role="viewer")).status_code == 200
+        await wait_until(lambda: bool(team.audit.search(AuditSearch("member_role_set"))))
+        (row,) = (await call(client, "team.audit", kind="member_role_set")).json()["entries"]
+        assert (row["who"], row["details"]["member"]) == ("ada@example.org", "bob@example.org")
+        assert [each["who"] for each in (await call(client, "team.audit", text="signed_in")).json()["entries"]] == []
+        signed_in = (await call(client, "team.audit", kind="signed_in")).json()["entries"]
+        assert [each["who"] for each in signed_in] == ["ada@example.org"]
+        assert (await call(client, "team.audit.verify")).json()["ok"]
+
+
+async def test_an_owner_of_another_team_in_the_same_database_is_nobody_here(team: TeamHall) -> None:
+    blue = TeamDatabase(team.server, "blue", SystemClock())
+    owner = MemberStore(blue).add(NewMember("eve@example.org", "Eve", TeamRole.OWNER), TeamRole.OWNER)
+    _, token = AccessStore(blue).create(NewAccess(owner.id, "password", "a browser"))
+    async with team.hall.http(token) as client:
+        answers = {name: (await call(client, name)).status_code for name in ALL_METHODS}
+        assert answers == dict.fromkeys(ALL_METHODS, 401)
+        assert (await client.post("/auth/sign-out", json={})).status_code == 401
 
 
 async def test_an_admin_opens_any_session_by_its_key_and_writes_there_as_the_owner(team: TeamHall) -> None:

@@ -3,12 +3,13 @@ import { useState } from "preact/hooks";
 import { attempting, call, knows, may, signOut } from "../core/gateway";
 import { type Resource, useMethod } from "../core/resource";
 import { ask } from "../core/team";
+import { shorten } from "../core/text";
 import { exactTime } from "../core/time";
 import type { InvitationRow, Invited, MemberList, MemberRow, TeamFacts } from "../generated/wire";
 import { Badge, Time } from "../parts/bits";
 import { Button } from "../parts/button";
 import { confirm } from "../parts/dialog";
-import { Field, Select } from "../parts/field";
+import { Field, SearchField, Select } from "../parts/field";
 import { EmptyState } from "../parts/states";
 import { Table } from "../parts/table";
 import { Loaded, View } from "../parts/view";
@@ -29,6 +30,7 @@ export default function TeamView() {
             <>
               {found.member && <Account facts={found} />}
               {may("admin") && <Members />}
+              {may("admin") && <Audit />}
             </>
           )}
         </Loaded>
@@ -78,6 +80,39 @@ function Account({ facts }: { facts: TeamFacts }) {
           </div>
         </form>
       )}
+    </section>
+  );
+}
+
+function Audit() {
+  const [text, setText] = useState("");
+  const log = useMethod("team.audit", { text: text || null });
+  const check = useMethod("team.audit.verify");
+  return (
+    <section aria-labelledby="audit" class="stack">
+      <h2 id="audit">Audit log</h2>
+      {check.data && (
+        <p>
+          <Badge tone={check.data.ok ? "ok" : "danger"}>{check.data.ok ? "unchanged" : "changed"}</Badge>{" "}
+          {check.data.ok ? `${check.data.entries} entries` : check.data.damage.join("; ")}
+        </p>
+      )}
+      <SearchField label="Search the audit log" value={text} onInput={setText} />
+      <Loaded from={log}>
+        {({ entries }) => (
+          <Table
+            label="Audit log"
+            rows={entries}
+            keyOf={({ n }) => String(n)}
+            columns={[
+              { title: "When", cell: ({ at }) => <Time when={at} />, by: ({ n }) => n },
+              { title: "What", cell: ({ kind }) => kind, by: ({ kind }) => kind },
+              { title: "Who", cell: ({ who }) => <bdi>{who ?? "erased"}</bdi>, by: ({ who }) => who ?? "" },
+              { title: "Details", cell: ({ details }) => <code>{shorten(JSON.stringify(details), 200)}</code>, isWide: true },
+            ]}
+          />
+        )}
+      </Loaded>
     </section>
   );
 }

@@ -18,6 +18,7 @@ from retinue.cli.terminal import echo, is_terminal, width
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from rich.progress import Progress, TaskID
 
@@ -337,3 +338,21 @@ class ProgressBar:
     def __exit__(self, *_error: object) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Parse a time, or an age such as 12h before now."""
+    import datetime as time
+    import re
+
+    from retinue.core.errors import UsageError
+    from retinue.settings import parse_duration
+
+    if re.fullmatch(r"\d+(?:\.\d+)?\s*[a-z]+", text):
+        return now - parse_duration(text)
+    try:
+        return time.datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise UsageError(
+            f"'{text}' is not a valid time. Use 2026-03-01, 2026-03-01T12:00, or an age such as 12h."
+        ) from None

@@ -15,6 +15,7 @@ import click
 
 from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
 from retinue.cli.gateway_access import devices, pair, token
+from retinue.cli.sign_in import sign_in
 from retinue.cli.terminal import format_span, format_value, is_terminal, label
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def gateway() -> None:
     pass
 
 
-for _command in (token, pair, devices):
+for _command in (token, pair, devices, sign_in):
     gateway.add_command(_command)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.teams import open_team, read_hidden
+from retinue.cli.team_access import open_team
+from retinue.cli.teams import read_hidden
 from retinue.storage.auditlog import CLI
 
 if TYPE_CHECKING:
@@ -132,6 +133,37 @@ def password(invocation: Invocation, which: str) -> None:
         )
         _audit(home, "member_password_set", id=member.id, login=member.login)
     invocation.show({"id": member.id, "login": member.login}, f"Set the password of {member.login}.")
+
+
+@members.command()
+@click.argument("which")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def erase(invocation: Invocation, which: str, yes: bool) -> None:
+    """Erase a member: the account, the sign-ins, and what the team's audit log says about them. It cannot be undone.
+
+    The audit log stays valid: it shows that entries were erased, and by whom. Conversations and notes in the homes of
+    the team are listed, and stay.
+    """
+    from retinue.cli.team_log import open_team_log
+    from retinue.core.people import Person
+    from retinue.gateway.auth.member_access import own_session
+    from retinue.teams.members import MemberStore
+
+    home = invocation.load_home()
+    if not yes:
+        click.confirm(f"Erase {which}? This cannot be undone.", abort=True, err=True)
+    with _changing(invocation) as (database, _), open_team_log(home) as (log, _):
+        store = MemberStore(database)
+        member = store.require(which)
+        store.require_other_owner(member.id)
+        count = log.erase(member, CLI)
+    kept = {
+        "sessions": [own_session(agent, member.id) for agent in home.config.agents.ids],
+        "folder": Person.of_member(member.id).folder,
+    }
+    text = f"Erased {member.id}, and the content of {count} entries of the audit log."
+    invocation.show({"id": member.id, "entries": count, "kept": kept}, text)
 
 
 @members.command("sign-out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.common import Group, Invocation, parse_since, pass_invocation, table
 from retinue.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit
     audit = AuditLog(invocation.home.audit_log, clock)
     if verify:
         return _verify(invocation, audit)
-    after = _parse_since(since, clock.now()) if since else None
+    after = parse_since(since, clock.now()) if since else None
     found = [entry for entry in audit.entries() if _fits(entry, kinds, after)]
     shown = found[-limit:]
     if len(shown) < len(found):
@@ -104,30 +103,16 @@ def matrix(invocation: Invocation, agent: str | None, member: str | None) -> int
 def _verify(invocation: Invocation, audit: Any) -> int:
     damages = audit.verify()
     count = sum(1 for _ in audit.entries())
-    invocation.show(
-        {
-            "file": str(audit.path),
-            "entries": count,
-            "intact": not damages,
-            "damage": [{"line": damage.line, "what": damage.what} for damage in damages],
-        },
-        lambda: "\n".join(map(str, damages)) or f"All {count} entries are intact.",
-    )
+    data = {
+        "ok": not damages,
+        "file": str(audit.path),
+        "entries": count,
+        "head": audit.head,
+        "intact": not damages,
+        "damage": [{"line": damage.line, "what": damage.what} for damage in damages],
+    }
+    invocation.show(data, lambda: "\n".join(map(str, damages)) or f"All {count} entries are intact.")
     return 1 if damages else 0
-
-
-def _parse_since(text: str, now: datetime) -> datetime:
-    from retinue.core.errors import UsageError
-    from retinue.settings import parse_duration
-
-    if re.fullmatch(r"\d+(?:\.\d+)?\s*[a-z]+", text):
-        return now - parse_duration(text)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise UsageError(
-            f"'{text}' is not a valid time. Use 2026-03-01, 2026-03-01T12:00, or an age such as 12h."
-        ) from None
 
 
 def _fits(entry: dict[str, Any], kinds: tuple[str, ...], after: datetime | None) -> bool:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, read_piped, table
+from retinue.cli.common import Group, Invocation, parse_since, pass_invocation, read_piped, table
+from retinue.cli.team_access import open_database, open_team
 from retinue.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from retinue.runtime.home import Home
-    from retinue.storage.postgres.server import PostgresServer
-    from retinue.teams.database import TeamDatabase, TeamRecord
+    from retinue.teams.database import TeamRecord
     from retinue.teams.sealing import TeamSecretStore
 
 
@@ -128,34 +129,39 @@ def rotate(invocation: Invocation) -> None:
     invocation.show({"rotated": count}, f"Encrypted {count} secrets again.")
 
 
-@contextmanager
-def open_database(home: Home) -> Iterator[PostgresServer]:
-    """Open the database of `storage.url`; raises `ConfigError` if there is none."""
-    from retinue.core.errors import ConfigError
-    from retinue.security.secrets import Secrets
-    from retinue.storage.postgres import open_server
+@teams.command("log")
+@click.option("--kind", metavar="KIND", help="Only entries of this kind.")
+@click.option("--search", metavar="TEXT", help="Only entries with this text.")
+@click.option("--since", metavar="WHEN", help="Only entries after a date or time, or newer than an age such as 12h.")
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="Maximum number of entries.")
+@click.option(
+    "--verify", is_flag=True, help="Verify that no entry was changed or removed; the exit code is 1 if one was."
+)
+@click.option(
+    "--export", metavar="FILE", type=click.Path(path_type=Path), help="Write all entries: JSON lines, or .csv."
+)
+@pass_invocation
+def show_log(
+    invocation: Invocation,
+    kind: str | None,
+    search: str | None,
+    since: str | None,
+    limit: int,
+    verify: bool,
+    export: Path | None,
+) -> int:
+    """Print the audit log of the team: sign-ins, changes, approvals and tool calls of all its homes."""
+    from retinue.cli.team_log import export_team_log, show_team_log, verify_team_log
 
-    url = home.config.storage.url
-    if url is None:
-        raise ConfigError("Teams need PostgreSQL. Set `storage.url`; docs/teams.md describes every step.")
-    with open_server(Secrets(home.environment, home.redactor).resolve(url)) as server:
-        yield server
-
-
-@contextmanager
-def open_team(home: Home) -> Iterator[TeamDatabase]:
-    """Open the rows of the team that a home serves."""
-    from retinue.core.errors import ConfigError
-
-    team = home.config.teams.team
-    if team is None:
-        raise ConfigError("This home serves no team. Set one: retinue config set teams.team NAME")
-    with open_database(home) as server:
-        from retinue.teams.database import TeamDatabase  # needs the extra `postgres`
-
-        database = TeamDatabase(server, team, home.clock)
-        database.check()
-        yield database
+    if verify:
+        return verify_team_log(invocation)
+    home = invocation.load_home()
+    after = parse_since(since, home.clock.now()) if since else None
+    if export is not None:
+        export_team_log(home, invocation, export, kind, after)
+    else:
+        show_team_log(home, invocation, after, kind=kind, search=search, limit=limit)
+    return 0
 
 
 @contextmanager

@@ -125,6 +125,12 @@ class AuditLog(Struct, frozen=True):
             for line in file:
                 yield _read(line) or {"kind": "unreadable", "raw": line.decode("utf-8", "replace")}
 
+    @property
+    def head(self) -> str:
+        """The hash of the last line; a later log with the same line before its new ones is the same log."""
+        kept = self._kept_head()
+        return kept.hash if kept is not None else FIRST
+
     def verify(self) -> tuple[AuditDamage, ...]:
         """Return all problems of the log in order; empty if the chain of hashes is intact."""
         found: list[AuditDamage] = []

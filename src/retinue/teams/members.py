@@ -146,6 +146,11 @@ class MemberStore:
             transaction.run("end_all_access", member=member.id, now=now, kept=[])
             return _require(transaction, member.id)
 
+    def require_other_owner(self, which: str) -> None:
+        """Raise `UsageError` if a member is the only owner of the team."""
+        with self._database.transaction() as transaction:
+            _keep_owner(transaction, _require(transaction, which))
+
     def activate(self, which: str, actor: TeamRole) -> TeamMember:
         """Allow a deactivated member to sign in again."""
         with self._database.transaction() as transaction:

@@ -85,6 +85,8 @@ class TeamsSettings(Settings):
     """The key for secrets and refresh tokens, at least 32 characters, from the environment, a file or a program."""
     old_encryption_keys: tuple[SecretValue, ...] = key(())
     """Keys that were used before; what they encrypted stays readable."""
+    audit_days: int | None = key(None, ge=1)
+    """How many days the audit log of the team is kept. Unset: forever."""
     sign_in: SignInLimits = key(SignInLimits)
     """How long a sign-in is valid."""
     password: PasswordSettings = key(PasswordSettings)

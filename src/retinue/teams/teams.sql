@@ -174,3 +174,70 @@ UPDATE team_secret SET sealed = %(sealed)s WHERE team = %(team)s AND name = %(na
 
 -- name: delete_secret
 DELETE FROM team_secret WHERE team = %(team)s AND name = %(name)s RETURNING name
+
+-- name: read_audit_source
+SELECT n FROM team_audit_source WHERE team = %(team)s AND source = %(source)s
+
+-- name: set_audit_source
+INSERT INTO team_audit_source (team, source, n) VALUES (%(team)s, %(source)s, %(n)s)
+ON CONFLICT (team, source) DO UPDATE SET n = excluded.n WHERE team_audit_source.n < excluded.n RETURNING n
+
+-- name: begin_audit
+INSERT INTO team_audit_head (team, n, hash) VALUES (%(team)s, 0, %(first)s) ON CONFLICT (team) DO NOTHING
+
+-- name: lock_audit_head
+-- One transaction appends at a time.
+SELECT n, hash FROM team_audit_head WHERE team = %(team)s FOR UPDATE
+
+-- name: set_audit_head
+UPDATE team_audit_head SET n = %(n)s, hash = %(hash)s WHERE team = %(team)s
+
+-- name: add_audit
+INSERT INTO team_audit (team, n, at, kind, who, details, salt, digest, previous, hash)
+VALUES (%(team)s, %(n)s, %(at)s, %(kind)s, %(who)s, %(details)s, %(salt)s, %(digest)s, %(previous)s, %(hash)s)
+
+-- name: read_audit_head
+SELECT n, hash FROM team_audit_head WHERE team = %(team)s
+
+-- name: list_audit
+SELECT n, at, kind, who, details, salt, digest, previous, hash FROM team_audit
+WHERE team = %(team)s AND n > %(after)s ORDER BY n LIMIT %(limit)s
+
+-- name: search_audit
+SELECT n, at, kind, who, details, salt, digest, previous, hash FROM team_audit
+WHERE team = %(team)s
+    AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+    AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
+    AND (%(text)s::text IS NULL OR strpos(lower(coalesce(who, '') || ' ' || coalesce(details, '')), lower(%(text)s)) > 0)
+ORDER BY n DESC LIMIT %(limit)s
+
+-- name: announce_audit
+SELECT set_config('app.audit', %(what)s, true)
+
+-- name: find_audit_of
+SELECT n FROM team_audit WHERE team = %(team)s AND kind <> 'member_erased' AND salt IS NOT NULL
+    AND EXISTS (SELECT 1 FROM unnest(%(words)s::text[]) AS word
+        WHERE strpos(lower(coalesce(who, '') || ' ' || coalesce(details, '')), lower(word)) > 0)
+ORDER BY n
+
+-- name: erase_audit
+UPDATE team_audit SET who = NULL, details = NULL, salt = NULL WHERE team = %(team)s AND n = ANY(%(numbers)s)
+
+-- name: find_prunable
+SELECT n, hash FROM team_audit WHERE team = %(team)s AND at < %(before)s
+    AND n < (SELECT n FROM team_audit_head WHERE team = %(team)s)
+ORDER BY n DESC LIMIT 1
+
+-- name: prune_audit
+DELETE FROM team_audit WHERE team = %(team)s AND n <= %(n)s
+
+-- name: erase_member
+UPDATE team_member SET login = 'erased-' || id, name = 'erased', password = NULL, issuer = NULL, subject = NULL,
+    seen_at = NULL, deactivated_at = coalesce(deactivated_at, %(now)s)
+WHERE team = %(team)s AND id = %(id)s
+
+-- name: delete_access_of
+DELETE FROM team_access WHERE team = %(team)s AND member = %(id)s
+
+-- name: delete_invitations_of
+DELETE FROM team_invitation WHERE team = %(team)s AND login = lower(%(login)s)

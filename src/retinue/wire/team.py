@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -123,6 +123,41 @@ class OfSignIn(Params, frozen=True):
     id: Name
 
 
+class ReadTeamAudit(Params, frozen=True):
+    """Which entries to return: the newest that fit."""
+
+    kind: Name | None = None
+    text: Login | None = None
+    since: Time | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class TeamAuditRow(Wire, frozen=True):
+    """An entry; `who` is null and `details` is empty after an erasure."""
+
+    n: int
+    at: Time
+    kind: str
+    who: str | None
+    details: dict[str, Any]
+    hash: str
+
+
+class TeamAudit(Wire, frozen=True):
+    """Entries, the newest first."""
+
+    entries: list[TeamAuditRow]
+
+
+class VerifiedAudit(Wire, frozen=True):
+    """Whether the log is unchanged, the number of its entries, the hash of the last one, and what is wrong."""
+
+    ok: bool
+    entries: int
+    head: str
+    damage: list[str]
+
+
 GET = Method("team.get", Scope.READ, Nothing, TeamFacts, "Return the team, and the member who is signed in.")
 LIST = Method("members.list", Scope.ADMIN, Nothing, MemberList, "List members and invitations.")
 INVITE = Method("members.invite", Scope.ADMIN, Invite, Invited, "Invite a person.", True)
@@ -134,5 +169,7 @@ DEACTIVATE = Method(
 ACTIVATE = Method("members.activate", Scope.ADMIN, OfMember, MemberRow, "Allow a member to sign in again.", True)
 SIGN_INS = Method("members.signIns", Scope.ADMIN, OfMember, SignInList, "List what a member signed in with.")
 END = Method("members.endSignIn", Scope.ADMIN, OfSignIn, Done, "End a sign-in or a token.", True)
+AUDIT = Method("team.audit", Scope.ADMIN, ReadTeamAudit, TeamAudit, "Search the audit log of the team.")
+VERIFY = Method("team.audit.verify", Scope.ADMIN, Nothing, VerifiedAudit, "Verify the audit log of the team.")
 
-METHODS = (GET, LIST, INVITE, WITHDRAW, SET_ROLE, DEACTIVATE, ACTIVATE, SIGN_INS, END)
+METHODS = (GET, LIST, INVITE, WITHDRAW, SET_ROLE, DEACTIVATE, ACTIVATE, SIGN_INS, END, AUDIT, VERIFY)

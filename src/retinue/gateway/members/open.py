@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -12,6 +14,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from retinue.core.clock import Clock
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.gateway.auth.authenticator import Authenticator
 from retinue.gateway.connection import Connections
@@ -25,6 +28,8 @@ from retinue.security.secrets import Secrets
 from retinue.storage.postgres import open_server
 from retinue.teams import explained_imports
 from retinue.teams.access import AccessStore
+from retinue.teams.audit import TeamAuditLog
+from retinue.teams.audit_copy import AuditCopy
 from retinue.teams.database import TeamDatabase, TeamRecord
 from retinue.teams.members import MemberStore
 from retinue.teams.sealing import Seal
@@ -37,6 +42,9 @@ with explained_imports():
 
 log = logging.getLogger(__name__)
 
+AUDIT_SECONDS = 1.0
+PRUNE_SECONDS = 3_600.0
+
 
 class Members(Struct, frozen=True, eq=False):
     """What methods and routes use of a team."""
@@ -47,6 +55,7 @@ class Members(Struct, frozen=True, eq=False):
     sign_in: SignInService
     cookies: SignInCookies
     record: Record
+    audit: TeamAuditLog
 
     async def load(self, scope: Mapping[str, Any], sent: str | None) -> str | None:
         """The token that a client sent, or that of its cookie. A sign-in that is new here is read from the database."""
@@ -100,9 +109,29 @@ async def open_members(
                 problem = "the rights of the member have changed"
                 connections.close_if(lambda principal: principal.token_id in ids, problem, CloseCode.RESTART)
 
+        audit = TeamAuditLog(database)
+        tasks.start_soon(_keep_audit, AuditCopy(home.paths.audit_log, audit), audit, live_settings, home.clock)
         tasks.start_soon(directory.watch, connected, end, renew)
         tasks.start_soon(sign_in.run)
-        yield Members(team, stores, directory, sign_in, cookies, record)
+        yield Members(team, stores, directory, sign_in, cookies, record, audit)
+
+
+async def _keep_audit(
+    copy: AuditCopy, audit: TeamAuditLog, settings: Callable[[], TeamsSettings], clock: Clock
+) -> None:
+    """Copy what this home records into the log of the team, and delete old entries, until cancelled."""
+    pruned_at = -math.inf
+    while True:
+        try:
+            if copy.has_news():
+                await anyio.to_thread.run_sync(copy.run)
+            days = settings().audit_days
+            if days is not None and anyio.current_time() - pruned_at > PRUNE_SECONDS:
+                pruned_at = anyio.current_time()
+                await anyio.to_thread.run_sync(audit.prune, clock.now() - timedelta(days=days))
+        except RetinueError as error:
+            log.warning("the audit log of the team could not be written: %s", error)
+        await anyio.sleep(AUDIT_SECONDS)
 
 
 def _check_settings(home: Home) -> None:

@@ -12,6 +12,7 @@ from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
 from retinue.gateway.members.open import Members
 from retinue.gateway.methods.registry import MethodRegistry
+from retinue.teams.audit import AuditSearch
 from retinue.teams.members import Invitation, TeamMember
 from retinue.teams.roles import TeamRole
 from retinue.wire import team as wire
@@ -134,6 +135,21 @@ async def end_sign_in(call: Call, params: wire.OfSignIn) -> Done:
     if not await _change(call, "member_access_ended", act, id=params.id):
         raise RequestRefused(ErrorCode.NOT_FOUND, "There is no such sign-in, or it has ended.")
     return Done()
+
+
+@registry.implements(wire.AUDIT)
+async def search_audit(call: Call, params: wire.ReadTeamAudit) -> wire.TeamAudit:
+    wanted = AuditSearch(params.kind, params.text, params.since, params.limit)
+    found = await anyio.to_thread.run_sync(_members(call).audit.search, wanted)
+    return wire.TeamAudit(
+        [wire.TeamAuditRow(each.n, each.at, each.kind, each.who, dict(each.plain_details), each.hash) for each in found]
+    )
+
+
+@registry.implements(wire.VERIFY)
+async def verify_audit(call: Call, params: Nothing) -> wire.VerifiedAudit:
+    found = await anyio.to_thread.run_sync(_members(call).audit.verify)
+    return wire.VerifiedAudit(found.ok, found.entries, found.head, list(found.faults))
 
 
 def _row(member: TeamMember) -> wire.MemberRow:

@@ -200,7 +200,7 @@ async def finish_at_provider(gateway: Gateway, request: Request) -> Response:
 async def begin_device(gateway: Gateway, request: Request, body: DeviceSignIn) -> ShownDeviceCode:
     device, code = await _members(gateway).sign_in.begin_device(body.client, _address(gateway, request))
     public = gateway.runtime.home.config.teams.public_url or gateway.state.address
-    address = f"{public.rstrip('/')}/#device={format_code(code)}"
+    address = f"{public.rstrip('/')}/#/team"
     return ShownDeviceCode(device, format_code(code), address, POLL_SECONDS, DEVICE_MINUTES * 60)
 
 
