@@ -162,13 +162,20 @@ metadata:
       bins:
         - python3
         - gh
+    install:
+      - kind: brew
+        formula: gh
+        bins:
+          - gh
+      - kind: apt
+        package: gh
     empty:
 license: MIT
 """
 
 LINES = st.tuples(
     st.sampled_from(["", "  ", "    ", " "]),
-    st.sampled_from(["", "- ", "a: ", "b:", "c-d: ", "true: ", "a : ", "? ", "a:"]),
+    st.sampled_from(["", "- ", "a: ", "b:", "c-d: ", "true: ", "a : ", "? ", "a:", "- a: ", "- b:", "- a: "]),
     st.sampled_from(
         ["", "x", "1", "0x1f", "no", "null", "~", "it's (a) b/c", '"q: # \'"', "'s'", "x: y", "x #y", "- z", "é"]
     )

@@ -28,7 +28,7 @@ _CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}|0o[0-7]{1,18}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
 _SIMPLE_LINE = re.compile(
-    r"(?P<indent> *)(?:(?P<item>-)|(?P<key>[A-Za-z][A-Za-z0-9_-]{0,60}):)"
+    r"(?P<indent> *)(?:(?P<item>-)|(?P<entry>- )?(?P<key>[A-Za-z][A-Za-z0-9_-]{0,60}):)"
     # A plain value has none of the characters that mean something in YAML; a quoted one has no escapes.
     r"(?: (?:(?P<plain>[A-Za-z0-9](?:[A-Za-z0-9 .,;()/'+_-]*[A-Za-z0-9.,;()/'+_-])?)|\"(?P<quoted>[^\"\\]*)\"))?"
 )
@@ -90,7 +90,10 @@ def _refuse_size(text: str) -> None:
 
 
 def parse_simple_yaml(text: str) -> dict[str, YamlValue] | None:
-    """Parse nested `key: value` lines and lists of words as PyYAML does; None for everything else, errors included."""
+    """Parse nested `key: value` lines and lists of words or mappings as PyYAML does.
+
+    Returns None for everything else, errors included.
+    """
     lines = text.removesuffix("\n").split("\n")
     if len(lines) > MAX_SIMPLE_LINES:
         return None
@@ -103,7 +106,7 @@ def parse_simple_yaml(text: str) -> dict[str, YamlValue] | None:
             return None
         indent, key, inside = len(found["indent"]), found["key"], levels[-1][1]
         if opened is not None and indent > levels[-1][0] and isinstance(inside, dict):
-            below: dict[str, YamlValue] | list[YamlValue] = [] if found["item"] else {}
+            below: dict[str, YamlValue] | list[YamlValue] = [] if found["item"] or found["entry"] else {}
             inside[opened] = below
             levels.append((indent, below))
         while levels[-1][0] > indent:
@@ -112,7 +115,14 @@ def parse_simple_yaml(text: str) -> dict[str, YamlValue] | None:
         value = found["quoted"] if found["plain"] is None else _plain_value(found["plain"])
         has_value = found["plain"] is not None or found["quoted"] is not None
         opened = None
-        if level != indent or len(levels) >= MAX_DEPTH:
+        if found["entry"] and level == indent and isinstance(inside, list):
+            entry: dict[str, YamlValue] = {}
+            inside.append(entry)
+            inside = entry
+            levels.append((indent + len(found["entry"]), entry))
+        elif found["entry"] or level != indent:
+            return None
+        if len(levels) >= MAX_DEPTH:
             return None
         if isinstance(inside, list) and found["item"] and has_value:
             inside.append(value)
