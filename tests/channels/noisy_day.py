@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -78,6 +79,9 @@ async def live_through(service: str, path: Path, chance: random.Random, messages
         hall.write_config()
         async with _gateway(hall, clock):
             await world.ready()
+            for who in (OWNER, FRIEND):  # a bot of Discord cannot find a chat in which it never got a message
+                await _ask(world, day, who)
+            await _wait(world, day)
         hours = [chance.randrange(HOURS) for _ in range(messages)]
         for part in range(4):
             begin, end = part * HOURS // 4, (part + 1) * HOURS // 4
@@ -119,15 +123,18 @@ async def _gateway(hall: Hall, clock: MovedClock) -> AsyncIterator[None]:
 
 async def _write(world: World, day: Day, chance: random.Random, count: int, cuts: bool) -> None:
     for _ in range(count):
-        who = chance.choice((OWNER, FRIEND))
-        day.asked[who].append(f"question {sum(map(len, day.asked.values()))}")
-        message = await world.say(day.asked[who][-1], who)
+        message = await _ask(world, day, chance.choice((OWNER, FRIEND)))
         if chance.random() < 0.3:
             await world.repeat(message)
     if cuts:
         await world.cut()
         if world.name == "discord" and chance.random() < 0.5:
             world.fake.forget_sessions()
+
+
+async def _ask(world: World, day: Day, who: str) -> dict[str, Any]:
+    day.asked[who].append(f"question {sum(map(len, day.asked.values()))}")
+    return await world.say(day.asked[who][-1], who)
 
 
 async def _wait(world: World, day: Day) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -13,10 +14,11 @@ from retinue.core.keys import AgentId
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
 from retinue.testing.replies import calls, says
+from tests.channels.receiver import open_receiver
 from tests.channels.services import FRIEND, SENDS
-from tests.channels.test_http import read_by_model
+from tests.channels.test_http import bring, configuration, read_by_model
 from tests.channels.test_services import scene
-from tests.gateway.conftest import PATIENCE
+from tests.gateway.conftest import PATIENCE, open_hall
 from tests.toolkit.documents import docx, paragraph
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +56,7 @@ async def test_the_agent_gets_the_text_of_a_document_as_untrusted_text(service: 
         assert "EXTERNAL_UNTRUSTED_CONTENT" in told
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_read_is_explained(tmp_path: Path) -> None:
     async with scene("telegram", tmp_path) as (hall, world):
         await world.say("look", **world.file(PLAN[:-40], "plan.docx", ""))
@@ -95,3 +98,17 @@ async def test_a_person_cannot_fill_the_disk_with_files(tmp_path: Path) -> None:
             await world.fake.until(lambda: len(world.fake.sent) > number, seconds=PATIENCE)  # noqa: B023
         assert "there is no room for more" in read_by_model(hall)
         assert len(list((hall.home.path / "workspace").glob("people/*/media/*"))) == 2
+
+
+async def test_files_that_a_bridge_posts_are_stored_and_read_by_their_content(tmp_path: Path) -> None:
+    async with open_receiver() as receiver, open_hall(tmp_path) as hall:
+        hall.config = configuration(receiver)
+        async with hall.serving():
+            posted = {"mimeType": "image/png", "name": "photo.png", "data": base64.b64encode(b"a,b\n1,2\n").decode()}
+            await bring(hall, "look", media=[posted, {"url": "https://files.example/plan.pdf", "name": "plan.pdf"}])
+            await receiver.until(1)
+        read = read_by_model(hall)
+        assert ".txt (photo.png, text/plain, 8 bytes)" in read
+        assert "a,b\n1,2" in read
+        assert "[Attached: plan.pdf, https://files.example/plan.pdf]" in read
+        assert len(list((hall.home.path / "workspace" / "media").iterdir())) == 1

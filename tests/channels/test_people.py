@@ -68,6 +68,16 @@ def test_the_same_id_on_another_channel_is_not_the_owner_and_has_another_session
     )
 
 
+def test_a_link_of_addresses_shares_a_session_on_a_channel_and_gives_no_rights() -> None:
+    links = {"ann": ["http:eve", "http:eve2", "telegram:9"], "me": ["http:ada", "http:mallory"]}
+    config = config_of(dmScope="per-peer", identityLinks=links)
+    found = {peer: find_destination(config, direct(peer)) for peer in ("ada", "mallory", "eve", "eve2")}
+    assert found["eve"].session == found["eve2"].session
+    assert find_destination(config, direct("9", "telegram")).session != found["eve"].session
+    assert [each.owner for each in found.values()] == [True, False, False, False]
+    assert found["mallory"].session != found["ada"].session
+
+
 @pytest.mark.parametrize("session", [{"scope": "global"}, {"groupScope": "main"}])
 def test_a_member_of_a_group_never_reaches_the_main_session(session: dict[str, str]) -> None:
     origin = Origin("http", "chat", PeerKind.GROUP, "room", sender="eve")

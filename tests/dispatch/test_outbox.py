@@ -196,16 +196,18 @@ def test_a_message_that_was_sent_is_not_sent_again_if_the_database_loses_that(
     run = answer(inbox, Inbound("hi", SessionKey.parse("agent:main:main"), origin=ROOM), "r")
     parts = [OutgoingMessage("a1", ROOM, "one", run=run), OutgoingMessage("a2", ROOM, "two", run=run)]
     outbox.put(parts)
-    for part in parts:
-        outbox.sent(part)
+    for number, part in enumerate(parts):
+        outbox.sent(part, f"m{number}")
     with database.change() as base:
         base.execute("UPDATE inbox SET delivered_at = NULL")
-        base.execute("UPDATE outbox SET state = 'waiting' WHERE key = 'a1'")
+        base.execute("UPDATE outbox SET state = 'waiting', message_id = NULL WHERE key = 'a1'")
         base.execute("DELETE FROM outbox WHERE key = 'a2'")
     restarted = Outbox(database, clock, tmp_path / "sent.jsonl")
     restarted.put(parts)
     assert restarted.heads() == ()
     assert [row["state"] for row in database.read("SELECT state FROM outbox")] == ["sent", "sent"]
+    # Without their ids, a later search could take them for a message that was not sent.
+    assert [restarted.message_of(part.key) for part in parts] == ["m0", "m1"]
     assert database.read("SELECT 1 FROM inbox WHERE delivered_at IS NULL") == []
 
 

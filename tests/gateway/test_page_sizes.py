@@ -6,12 +6,13 @@ import importlib.util
 import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from retinue.testing.replies import calls, says
-from tests.gateway.conftest import Hall, open_hall
+from tests.gateway.conftest import Hall, open_hall, raw_socket
 from tests.gateway.filled_home import fill
 
 HAS_DRIVER = importlib.util.find_spec("playwright") is not None
@@ -46,6 +47,17 @@ SCREENS: dict[str, dict[str, Any]] = {
 }
 
 
+HOSTILE = "<img src=https://evil.example/x onerror=alert(1)> [a](javascript:alert(2)) \u202egnp.exe"
+
+
+def write_hostile_files(workspace: Path) -> None:
+    """A skill and a note that try to become markup."""
+    folder = workspace / "skills" / "hostile"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(f"---\nname: hostile\ndescription: '{HOSTILE}'\n---\n\n{HOSTILE}\n")
+    (workspace / "memory" / "hostile.md").write_text(f"zeppelin {HOSTILE}\n")
+
+
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
@@ -61,6 +73,7 @@ async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
 async def hall(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Hall]:
     async with open_hall(tmp_path_factory.mktemp("sizes")) as made:
         fill(made)
+        write_hostile_files(made.home.workspace)
         async with made.serving():
             yield made
 
@@ -254,6 +267,28 @@ async def test_decisions_findings_and_records_are_listed_with_their_reasons(visi
     async with visitor.page.expect_download() as saved:
         await main.get_by_role("button", name="Export").click()
     assert "telegram did not answer" in (await (await saved.value).path()).read_text()
+
+
+async def test_hostile_names_and_texts_are_inert_in_the_views(visitor: Visitor, main: Locator, hall: Hall) -> None:
+    async with raw_socket(hall) as owner:
+        await owner.call("cron.add", fields={"name": HOSTILE, "message": HOSTILE, "every": "12h"})
+        await owner.result("sessions.patch", sessionKey="agent:main:chat-001", label=HOSTILE)
+    await visitor.show("skills")
+    await main.get_by_role("button", name="hostile").click()
+    await expect(visitor.panel.get_by_role("region", name="Instructions")).to_contain_text("evil.example")
+    await visitor.show("automations")
+    await main.get_by_role("button", name="<img src", exact=False).first.click()
+    await expect(visitor.panel.locator(".quoted")).to_contain_text("<img src=https://evil.example/x")
+    await expect(visitor.panel.locator(".quoted .hidden-character")).to_have_text("U+202E")
+    await visitor.show("memory")
+    await main.get_by_label("Search the notes").fill("zeppelin")
+    await main.get_by_role("button", name="memory/hostile.md").click()
+    await expect(visitor.panel.get_by_role("group", name="Note")).to_contain_text("<img src=https://evil.example/x")
+    await visitor.show("threads")
+    await expect(main).to_contain_text("<img src=https://evil.example/x")
+    assert await visitor.page.locator("img[src*=evil], a[href^='javascript:']").count() == 0
+    assert not any("evil.example" in address for address in visitor.requested)
+    assert visitor.complaints == []
 
 
 async def test_the_page_can_be_installed(browser: Browser, hall: Hall) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from retinue.core.labels import Label
 from retinue.memory.embedding import normalise
+from retinue.memory.store import postgres_view
 from retinue.memory.store.postgres import PostgresStore
 from retinue.memory.store.protocol import FileRecord, IndexIdentity, IndexStore, NewChunk
 from retinue.memory.store.sqlite import SqliteStore
@@ -132,3 +134,16 @@ def test_two_gateways_with_one_database_see_each_others_changes() -> None:
         assert set(other.files()) == {"a.md"}
         with one.writing(wait=False) as first, other.writing(wait=False) as second:
             assert (first, second) == (True, False)
+
+
+def test_a_search_by_words_that_takes_too_long_leaves_the_rest(
+    stores: tuple[IndexStore, IndexStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, store = stores
+    fill(stores, random.Random("slow"))
+    slow = {**postgres_view.STATEMENTS, "field_size": b"SELECT pg_sleep(300)"}
+    monkeypatch.setattr(postgres_view, "STATEMENTS", slow)
+    with store.reading(time.monotonic() + 1.0) as view:
+        with pytest.raises(TimeoutError):
+            view.find_words(["harbour"], 10)
+        assert view.totals().chunks > 0

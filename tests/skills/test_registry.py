@@ -216,7 +216,7 @@ def test_suspicious_and_blocked_skills(home: Path, ask: Ask, registry: TestRegis
     found = ask("audit", "--remote", code=1)
     assert {"name", "file", "line", "rule", "severity"} == set(found[0])
     assert {each["rule"] for each in found} >= {"download-and-run", "registry:download-and-run"}
-    ask("accept", "demo")
+    ask("accept", "demo", "--force")
     assert "download-and-run" in ask("verify", "--remote", code=1)[0]["reason"]
     (skill,) = registry.folder.find("demo")
     registry.folder.write(replace(skill, blocked="It steals keys."))

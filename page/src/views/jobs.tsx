@@ -4,7 +4,7 @@ import { attempting, call, may } from "../core/gateway";
 import { closePanel, openPanel } from "../core/panel";
 import { type Resource, useMethod } from "../core/resource";
 import { agentOf } from "../core/stores";
-import { plural, shorten } from "../core/text";
+import { plural, reveal, shorten } from "../core/text";
 import { exactTime, relativeTime } from "../core/time";
 import type { Jobs as JobList } from "../generated/wire";
 import { Badge, dollars, Time, type Tone } from "../parts/bits";
@@ -241,7 +241,9 @@ function JobDetails({ job, change, edit }: { job: Job; change: Change; edit: (jo
       </dl>
       <section class="stack">
         <h3>Message to {agentOf(job.agentId)?.name ?? job.agentId}</h3>
-        <p class="plain quoted">{job.message}</p>
+        <p class="plain quoted" dir="auto">
+          {reveal(job.message)}
+        </p>
       </section>
       <Loaded from={runs}>{({ runs: all }) => <Runs runs={all as unknown as JobRun[]} />}</Loaded>
     </div>

@@ -97,10 +97,11 @@ function groupsOf({ sections, report, since }: Prompt, used: number): Group[] {
   }).filter(({ parts }) => parts.length);
 }
 
-/** One skill of the catalogue, with its entry as text. */
+/** One skill of the catalogue with its entry: an element of its own, or a line of the bundled ones. */
 function skillPart({ name, chars, tokens }: Size, kind: string, catalogue: string): Part {
-  const at = catalogue.indexOf(name);
-  const text = at < 0 ? null : catalogue.slice(Math.max(0, catalogue.lastIndexOf("<skill>", at)), at + chars).slice(0, chars);
+  const named = catalogue.indexOf(`<name>${name}</name>`);
+  const start = named < 0 ? catalogue.indexOf(`\n${name}: `) + 1 : catalogue.lastIndexOf("<skill>", named);
+  const text = start > 0 ? catalogue.slice(start, start + chars) : null;
   return { id: `skill:${name}`, name, kind, source: "skill", chars, tokens, text, change: "", parts: [] };
 }
 

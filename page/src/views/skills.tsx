@@ -6,7 +6,7 @@ import { openPanel } from "../core/panel";
 import { useMethod } from "../core/resource";
 import { tabOf } from "../core/router";
 import { changeSettings } from "../core/settings";
-import { withCode } from "../core/text";
+import { reveal, withCode } from "../core/text";
 import type { SkillRow } from "../generated/wire";
 import { AgentChoice } from "../parts/agent_choice";
 import { Avatar, Tabs } from "../parts/bits";
@@ -124,7 +124,7 @@ function SkillCard({ skill, agent }: { skill: SkillRow; agent: string | null }) 
           <span class="unseen">{skill.eligible ? "ready" : "not used"}</span>
         </span>
       </button>
-      <p class="clipped">{skill.description}</p>
+      <p class="clipped">{reveal(skill.description)}</p>
       {skill.reasons.length > 0 && <p class="skill-reason">{withCode(skill.reasons.join(" · "))}</p>}
     </li>
   );
@@ -143,7 +143,7 @@ function SkillPanel({ skill, agent }: { skill: SkillRow; agent: string | null })
   };
   return (
     <div class="stack">
-      <p>{skill.description}</p>
+      <p>{reveal(skill.description)}</p>
       {may("admin") && <Toggle label="Use this skill" checked={!isOff} onChange={turn} />}
       {skill.reasons.length > 0 && (
         <ul class="reasons-list">

@@ -45,13 +45,17 @@ class AccountRefused(RetinueError):
 
 
 class IncomingFile(Struct, frozen=True):
-    """A file of a message, which is read with `fetch_file`; `media_type` is what the service says."""
+    """A file of a message, which is read with `fetch_file` unless it came with the message.
+
+    `media_type` is what the service says.
+    """
 
     reference: str
     name: str = ""
     media_type: str = ""
     size: int = 0
     is_voice: bool = False
+    data: bytes | None = None
 
 
 class QuotedText(Struct, frozen=True):

@@ -66,8 +66,9 @@ COMMANDS = {
     "update": ("retinue.cli.update:update", "Update Retinue to a newer version, or undo the last update."),
     "export": ("retinue.cli.export_home:export_home", "Export everything in open formats, without secrets."),
     "backup": ("retinue.cli.backup:backup", "Make, list, verify, restore and prune backups of the home."),
-    "storage": ("retinue.cli.storage:storage", "Show and migrate the PostgreSQL database of the home."),
+    "storage": ("retinue.cli.storage:storage", "Show, migrate and fill the PostgreSQL database of the home."),
     "cluster": ("retinue.cli.cluster:cluster", "Show the gateways that share a PostgreSQL database."),
+    "team": ("retinue.cli.team_demo:team", "Try a team: PostgreSQL and several gateways on this machine."),
     "teams": ("retinue.cli.teams:teams", "Create teams in a PostgreSQL database; keep their secrets."),
     "members": (
         "retinue.cli.members:members",
@@ -90,7 +91,7 @@ SECTIONS = {
     "Connections": ("models", "gateway", "page", "channels", "mcp", "plugins"),
     "Safety": ("approvals", "tools", "sandbox", "security"),
     "Configuration and data": ("config", "import", "export", "backup", "update", "storage"),
-    "Teams": ("teams", "members", "roles", "cluster"),
+    "Teams": ("teams", "members", "roles", "cluster", "team"),
 }
 """The commands as `--help` lists them, by what they are for."""
 

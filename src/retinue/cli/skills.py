@@ -109,7 +109,7 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
         plans = {
             item.skill.name: skills_dependencies.list_plans(room.home, item.skill)
             for item in judged
-            if item.skill.install and not item.gate.eligible
+            if item.skill.install and not item.gate.eligible and not item.gate.switched_off
         }
     data = _check_data(judged, found, catalog)
     data["install"] = [

@@ -16,6 +16,7 @@ from retinue.cli.skill_access import (
     record_change,
     write_foreign_locks,
 )
+from retinue.cli.skills_install import format_findings
 
 if TYPE_CHECKING:
     from retinue.runtime.home import Home
@@ -26,13 +27,23 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("name")
 @click.option("--digest", default="", metavar="HEX", help="Accept only the content with this digest.")
+@click.option("--force", is_flag=True, help="Accept it in spite of what the scan found.")
 @which_agent
 @pass_invocation
-def accept(invocation: Invocation, name: str, digest: str, agent_id: str | None) -> None:
+def accept(invocation: Invocation, name: str, digest: str, force: bool, agent_id: str | None) -> None:
     """Accept the present content of a skill, so that agents may use it."""
+    from retinue.core.errors import SkillError
+    from retinue.runtime.agents.skill_review import HomeSkillReview
+
     home = open_owner_home(invocation)
     skill = find_skill(home, agent_id, name)
-    entry = open_store(home).accept(skill.folder, digest)
+    shown = HomeSkillReview(home, home.agent_id(agent_id)).show(name)
+    if shown.suspicion and not force:
+        raise SkillError(
+            f"The scan of '{name}' found what attacks look like: {shown.suspicion}. Read `retinue skills diff {name}`; "
+            "--force accepts it."
+        )
+    entry = open_store(home).accept(skill.folder, digest or shown.digest)
     record_change(home, "skill_accept", entry)
     invocation.show(describe_locked(skill.folder, entry), f"Accepted {skill.name} ({entry.accepted[:12]}).")
 
@@ -47,8 +58,13 @@ def diff(invocation: Invocation, name: str, agent_id: str | None) -> None:
 
     home = invocation.load_home()
     shown = HomeSkillReview(home, home.agent_id(agent_id)).show(name)
+    findings = [
+        {"file": each.file, "line": each.line, "rule": each.rule, "severity": each.severity} for each in shown.findings
+    ]
+    if findings and shown.diff:
+        invocation.note(format_findings(shown.findings))
     invocation.show(
-        {"name": shown.skill.name, "digest": shown.digest, "diff": shown.diff},
+        {"name": shown.skill.name, "digest": shown.digest, "diff": shown.diff, "findings": findings},
         shown.diff or f"{shown.skill.name} has the accepted content.",
         exact=True,
     )

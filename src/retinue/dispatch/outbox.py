@@ -10,7 +10,7 @@ changes in a power failure, and a message must not be sent again for that reason
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -77,8 +77,8 @@ WHERE inbox.run = ? OR inbox.claimed_into = ?
 """
 
 _PUT = """
-INSERT INTO outbox (key, channel, account, chat, run, body, due_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO outbox (key, channel, account, chat, run, body, due_at, state, message_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 
 _WAITING = "SELECT key, run FROM outbox WHERE state = 'waiting'"
@@ -180,7 +180,7 @@ class Outbox:
         due = self._clock.now()
         waits = iter(pauses)
         messages = tuple(messages)
-        sent = self._sent_log.keys() if messages else frozenset()
+        sent = self._sent_log.entries() if messages else {}
         with self._database.change() as base:
             for outgoing in messages:
                 due += timedelta(seconds=next(waits, 0.0))
@@ -195,6 +195,7 @@ class Outbox:
                     encode_outgoing(outgoing),
                     format_moment(due),
                     "sent" if outgoing.key in sent else "waiting",
+                    sent[outgoing.key].id if outgoing.key in sent else None,
                 )
                 base.execute(_PUT, values)
             for run in {outgoing.run for outgoing in messages if outgoing.key in sent} - {None}:
@@ -249,7 +250,7 @@ class Outbox:
 
     def sent(self, outgoing: OutgoingMessage, message_id: str | None = None) -> None:
         """Record that a message was confirmed; with the last one of an answer, mark the answer as delivered."""
-        self._sent_log.add(outgoing.key, self._clock.now())
+        self._sent_log.add(outgoing.key, self._clock.now(), message_id)
         self._mark_sent(outgoing.key, outgoing.run, message_id)
 
     def _mark_sent(self, key: str, run: str | None, message_id: str | None = None) -> None:
@@ -260,10 +261,10 @@ class Outbox:
 
     def _reconcile(self) -> None:
         """Mark messages as sent that were sent before a power failure undid that mark."""
-        sent = self._sent_log.keys()
+        sent = self._sent_log.entries()
         for row in self._database.read(_WAITING):
             if row["key"] in sent:
-                self._mark_sent(row["key"], row["run"])
+                self._mark_sent(row["key"], row["run"], sent[row["key"]].id)
         self._is_reconciled = True
 
     def missed(
@@ -300,45 +301,56 @@ class Outbox:
         return Head(outgoing, row["chat"], due, row["attempts"], row["tried_at"] is not None)
 
 
+class SentEntry(Struct, frozen=True):
+    """A confirmed message; `id` is its id in the chat, without which a later search could take it for another one."""
+
+    key: str
+    at: str
+    id: str | None = None
+
+
 class SentLog:
-    """The keys of confirmed messages, in a file with one line for each; only the process that delivers writes to it."""
+    """Confirmed messages, in a file with one line for each; only the process that delivers writes to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, str] | None = None
-        """The time of every key; None if the file was not read yet."""
+        self._known: dict[str, SentEntry] | None = None
+        """By key; None if the file was not read yet."""
 
-    def keys(self) -> Set[str]:
-        return self._read().keys()
+    def entries(self) -> Mapping[str, SentEntry]:
+        """Return the messages by their keys."""
+        return self._read()
 
-    def add(self, key: str, at: datetime) -> None:
-        """Record a key; it is on the disk when this returns."""
-        known = self._read()
-        line = dump_json({"key": key, "at": format_moment(at)}).encode() + b"\n"
+    def add(self, key: str, at: datetime, message_id: str | None) -> None:
+        """Record a message; it is on the disk when this returns."""
+        known, entry = self._read(), SentEntry(key, format_moment(at), message_id)
         if not self._path.exists():
             create_lines(self._path, b"", durable=True)
         with open_exclusive(self._path) as descriptor:
-            append_lines(descriptor, line, durable=True)
-        known[key] = format_moment(at)
+            append_lines(descriptor, _encode_entry(entry), durable=True)
+        known[key] = entry
 
     def prune(self, older_than: datetime) -> None:
-        """Delete the keys of messages that were sent before a moment."""
+        """Delete the messages that were sent before a moment."""
         known = self._read()
-        kept = {key: at for key, at in known.items() if at >= format_moment(older_than)}
+        kept = {key: entry for key, entry in known.items() if entry.at >= format_moment(older_than)}
         if len(kept) < len(known):
-            lines = [dump_json({"key": key, "at": at}).encode() + b"\n" for key, at in kept.items()]
-            write_atomic(self._path, b"".join(lines))
+            write_atomic(self._path, b"".join(map(_encode_entry, kept.values())))
             self._known = kept
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> dict[str, SentEntry]:
         if self._known is None:
             self._known = {}
             if self._path.exists():
                 for _, line in read_forward(self._path):
-                    with suppress(ValueError, KeyError, TypeError):  # a line that a crash left incomplete
-                        found = load_json(line.decode())
-                        self._known[str(found["key"])] = str(found["at"])
+                    with suppress(ValueError, TypeError):  # a line that a crash left incomplete
+                        entry = from_plain(load_json(line.decode()), SentEntry)
+                        self._known[entry.key] = entry
         return self._known
+
+
+def _encode_entry(entry: SentEntry) -> bytes:
+    return dump_json(to_plain(entry)).encode() + b"\n"
 
 
 def _read_result(row: Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:

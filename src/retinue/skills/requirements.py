@@ -38,6 +38,8 @@ class Eligibility(Struct, frozen=True):
     """The result for one skill, with all unmet requirements, so that a person can resolve them at once."""
 
     reasons: tuple[str, ...] = ()
+    switched_off: bool = False
+    """Whether a setting disables the skill, so that meeting its requirements would not help."""
 
     @property
     def eligible(self) -> bool:
@@ -51,8 +53,9 @@ def check_skill(skill: Skill, context: EligibilityContext) -> Eligibility:
     """Check a skill. `always` waives programs, variables and settings, but not the operating system."""
     given = frozenset(filter(lambda name: _has_variable(name, skill, context), skill.requirements.env))
     unmet = find_unmet(skill.requirements, context, given, always=skill.always)
-    reasons = (*_find_switches(skill, context), *unmet)
-    return Eligibility(reasons) if reasons else _OPEN
+    switches = tuple(_find_switches(skill, context))
+    reasons = (*((skill.held,) if skill.held else ()), *switches, *unmet)
+    return Eligibility(reasons, bool(switches)) if reasons else _OPEN
 
 
 def find_unmet(
@@ -84,9 +87,7 @@ def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
 
 
 def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
-    """Yield the reasons why a setting or its unreviewed content disables the skill."""
-    if skill.held:
-        yield skill.held
+    """Yield the settings that disable the skill."""
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
     if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):

@@ -20,6 +20,9 @@ from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import ToolContext, ToolOutput
 from retinue.workspace.daily_notes import NOTES_FOLDER
 
+_KNOWN_FOLDERS = frozenset({NOTES_FOLDER, "skills", "media"})
+"""Folders whose names no text chose."""
+
 
 def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
     """Record the label of what a request is about to write to a file; lines that stay keep theirs."""
@@ -67,7 +70,7 @@ def _record_new_folders(context: ToolContext, root: Root, path: str) -> None:
     if context.writes is None or not context.tainted:
         return
     folder = path.rpartition("/")[0]
-    while folder and folder != NOTES_FOLDER and not (root.path / folder).exists():
+    while folder and folder not in _KNOWN_FOLDERS and not (root.path / folder).exists():
         context.writes.label_new(recorded_path(context, root, folder), Label(context.label.origin), Via.TOOL)
         folder = folder.rpartition("/")[0]
 

@@ -160,6 +160,8 @@ class DiscordChannel:
                 # These messages do not say that they are of a server, so they would be taken for direct ones.
                 facts = await self._api.call("GET", f"channels/{chat}") if found else {}
             except DiscordRefused as error:
+                if not error.final:
+                    raise
                 log.info("the messages of %s could not be read: %s", chat, error)
                 break
             self._reader.learn_channel(facts)
@@ -180,7 +182,9 @@ class DiscordChannel:
         """Return what a server says of a person, such as the roles; nothing of those who left it."""
         try:
             found: dict[str, Any] = await self._api.call("GET", f"guilds/{guild}/members/{person}")
-        except DiscordRefused:
+        except DiscordRefused as error:
+            if not error.final:
+                raise
             return {}
         return found
 
@@ -200,7 +204,9 @@ class DiscordChannel:
             return
         try:
             self._reader.learn_channel(await self._api.call("GET", f"channels/{chat}"))
-        except DiscordRefused:
+        except DiscordRefused as error:
+            if not error.final:
+                raise
             self._reader.parents[chat] = None
 
     async def _take_interaction(self, data: Mapping[str, Any], inbox: ChannelInbox) -> None:

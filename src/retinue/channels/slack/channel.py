@@ -182,6 +182,8 @@ class SlackChannel:
             try:
                 missed = await self._list_since(chat, last)
             except SlackRefused as error:
+                if not error.final:
+                    raise
                 log.info("the messages of %s could not be read: %s", chat, error)
                 continue
             for message in missed:

@@ -5,6 +5,7 @@ A webhook wakes an agent or gives it a task, with a token of its own.
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from retinue.automation.webhooks import CreatedWebhookStore, HookRefused
-from retinue.channels.channel import Arrival, ServiceRequest
+from retinue.channels.channel import Arrival, IncomingFile, ServiceRequest
 from retinue.channels.http import NAME as HTTP
 from retinue.core.envelope import MAX_MESSAGE_CHARS, Origin, PeerKind, check_message_size
-from retinue.core.messages import Image
 from retinue.gateway.auth.authenticator import Principal, bearer_token
 from retinue.gateway.auth.request_source import find_source
 from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
@@ -68,7 +68,7 @@ class ChannelSender(_Stripped, frozen=True):
 
 
 class ChannelMedia(Params, frozen=True):
-    """A file: a picture as base64, or the address of a file of any kind."""
+    """A file: its content as base64, or an address, which is not loaded."""
 
     mime_type: Annotated[str, Meta(max_length=100)] = ""
     data: Base64 | None = None
@@ -134,18 +134,23 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
     check_message_size(body.text)
     principal = principal_of(request)
     limit = max_media_bytes(found.channel, gateway.runtime.home.config.agents.defaults)
-    pictures = [each for each in body.media if is_shown(each, limit)]
+    files = [each for each in body.media if is_read(each, limit)]
     arrival = Arrival(
         origin_of(account, body),
-        "\n".join(
-            filter(None, (body.text, *(_describe_attachment(each) for each in body.media if each not in pictures)))
+        "\n".join(filter(None, (body.text, *(_describe_attachment(each) for each in body.media if each not in files)))),
+        files=tuple(
+            IncomingFile("", each.name, each.mime_type, data=base64.b64decode(each.data)) for each in files if each.data
         ),
-        images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
         mentioned=body.mentioned,
         # Only the account's own token and the owner may say that a message is the owner's.
         verified=principal.vouches or principal.is_owner,
     )
-    taken = await receive(gateway.runtime.sessions, gateway.runtime.dispatcher, arrival)
+    sessions, attach = gateway.runtime.sessions, None
+    if arrival.files:
+        from retinue.runtime.channels.incoming_files import FileReader  # few messages have files
+
+        attach = FileReader(sessions, None, arrival).attach
+    taken = await receive(sessions, gateway.runtime.dispatcher, arrival, attach)
     gateway.background.delivery.wake()
     done = taken.accepted
     return ChannelAnswer(
@@ -178,14 +183,14 @@ def origin_of(account: str, body: ChannelMessage) -> Origin:
     )
 
 
-def is_shown(media: ChannelMedia, limit: int) -> bool:
-    """Whether the agent sees a file: a picture that is not larger than the limit."""
-    return media.data is not None and media.mime_type.startswith("image/") and len(media.data) * 3 // 4 <= limit
+def is_read(media: ChannelMedia, limit: int) -> bool:
+    """Whether the agent gets a file: its content is part of the message, and not larger than the limit."""
+    return media.data is not None and len(media.data) * 3 // 4 <= limit
 
 
 def _describe_attachment(media: ChannelMedia) -> str:
-    """The line for a file that is not shown as a picture."""
-    hidden = "too large to be shown" if media.data and media.mime_type.startswith("image/") else ""
+    """The line for a file that the agent does not get."""
+    hidden = f"too large to be {'shown' if media.mime_type.startswith('image/') else 'read'}" if media.data else ""
     facts = filter(None, (media.name, media.mime_type, media.url, hidden))
     return f"[Attached: {sanitise_line(literal(', '.join(facts), 1_000)) or 'a file'}]"
 

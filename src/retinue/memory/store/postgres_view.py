@@ -108,7 +108,14 @@ class PostgresView:
             return self._base.execute(STATEMENTS[statement], {"index": self._index, **values}).fetchall()
 
     def _find(self, field: Field, phrases: Sequence[Sequence[str]], limit: int) -> list[int]:
-        """Return the chunks that contain any of the phrases, ranked by BM25."""
+        """Return the chunks that contain any of the phrases, ranked by BM25.
+
+        If the time is up, the transaction goes on, so that what was found otherwise is still shown.
+        """
+        with translated_errors(), self._base.transaction():
+            return self._rank(field, phrases, limit)
+
+    def _rank(self, field: Field, phrases: Sequence[Sequence[str]], limit: int) -> list[int]:
         sizes = self._rows("field_size", field=field)
         if not sizes or not sizes[0][0]:
             return []

@@ -11,6 +11,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.workspace import open_workspace
 from retinue.runtime.home import Home
+from retinue.security.injection_rules import RiskLevel
 from retinue.skills.integrity.contents import digest_of, hash_files, read_folder
 from retinue.skills.integrity.differences import compare
 from retinue.skills.integrity.store import SkillStore
@@ -21,6 +22,7 @@ USAGE = "Usage: /skills, /skills diff <name>, /skills accept <name> [digest]"
 IN_COMMAND = "A command that an agent runs cannot install or accept skills. Do it yourself."
 MAX_CHAT_CHARS = 6_000
 _SHOWN_DIGEST = 12
+_SHOWN_FINDINGS = 5
 
 
 class SkillReviewState(Struct, frozen=True):
@@ -40,6 +42,12 @@ class SkillDifference(Struct, frozen=True):
     digest: str
     diff: str
     findings: tuple[SkillFinding, ...]
+
+    @property
+    def suspicion(self) -> str:
+        """The severe findings on one line; empty if there are none."""
+        severe = [each for each in self.findings if each.severity is RiskLevel.HIGH]
+        return "; ".join(f"{each.file}:{each.line} {each.rule}" for each in severe[:_SHOWN_FINDINGS])
 
 
 class HomeSkillReview(Struct, frozen=True):
@@ -113,6 +121,11 @@ def _answer(review: HomeSkillReview, rest: str, who: str) -> str:
             shown = review.show(name)
             if not shown.digest.startswith(digest.strip()):
                 raise UsageError(f"'{name}' changed while it was reviewed. Look at /skills diff {name} again.")
+            if shown.suspicion and not digest:
+                raise UsageError(
+                    f"The scan of '{name}' found what attacks look like: {shown.suspicion}. Read /skills diff "
+                    f"{name}, then /skills accept {name} {shown.digest[:_SHOWN_DIGEST]} accepts exactly that."
+                )
             accepted = review.accept(name, shown.digest, by=who)
             return f"Accepted {shown.skill.name} ({accepted[:_SHOWN_DIGEST]}). Agents may use exactly this content."
     return USAGE

@@ -36,10 +36,10 @@ FETCH_ATTEMPTS, FETCH_PAUSE_SECONDS = 3, 1.0
 
 
 class FileReader(Struct, frozen=True, eq=False):
-    """Reads the files of one message."""
+    """Reads the files of one message; without a channel, only those that came with it."""
 
     sessions: Sessions
-    channel: ServiceChannel
+    channel: ServiceChannel | None
     arrival: Arrival
 
     async def attach(self, destination: Destination) -> Attached:
@@ -100,8 +100,11 @@ class FileReader(Struct, frozen=True, eq=False):
         limit = max_media_bytes(found.channel, home.config.agents.defaults) if found is not None else 0
         if file.size > limit:
             raise DeliveryFailed(f"it is larger than {limit:,} bytes (mediaMaxMb)")
+        if file.data is not None:
+            return file.data
         for attempt in range(1, FETCH_ATTEMPTS + 1):
             try:
+                assert self.channel is not None
                 return await self.channel.fetch_file(file, limit)
             except DeliveryFailed as error:
                 if error.final or attempt == FETCH_ATTEMPTS:

@@ -28,7 +28,6 @@ from retinue.dispatch.admission import MAX_CHATS, is_owner
 from retinue.dispatch.channel_accounts import ChannelAccountStore, ListenerState
 from retinue.runtime.agents.chats import AccountSettings, find_account, list_accounts
 from retinue.runtime.channels.approval_prompts import PRESS as APPROVE
-from retinue.runtime.channels.incoming_files import FileReader
 from retinue.runtime.channels.pairing import PRESS as PAIR
 from retinue.runtime.channels.pairing import decide_by_press
 from retinue.runtime.channels.receive import ReceiveResult, receive
@@ -161,7 +160,11 @@ class ChannelListeners:
     async def take(self, channel: Listener, arrival: Arrival) -> ReceiveResult:
         """Accept a message of an account."""
         sessions = self._dispatcher.sessions
-        attach = FileReader(sessions, channel, arrival).attach if isinstance(channel, ServiceChannel) else None
+        attach = None
+        if arrival.files and isinstance(channel, ServiceChannel):
+            from retinue.runtime.channels.incoming_files import FileReader  # few messages have files
+
+            attach = FileReader(sessions, channel, arrival).attach
         taken = await receive(sessions, self._dispatcher, arrival, attach, self._take_reactions(arrival.origin))
         self._received()
         return taken

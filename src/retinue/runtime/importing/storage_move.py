@@ -70,7 +70,7 @@ def move_storage(home: Home, to: str, *, verify: bool = False) -> MoveResult:
     with _open_source(home) as source, _open_target(home, to) as target:
         for agent in _find_agents(home):
             _copy_sessions(source.sessions(agent), target.sessions(agent), done)
-        for table, columns in _tables().items():
+        for table, columns in list_tables().items():
             done.rows[table] = _copy_table(source, target, table, columns)
         if verify:
             _verify(home, source, target)
@@ -165,7 +165,7 @@ def _with_ids(entries: Iterable[TranscriptEntry]) -> Iterator[TranscriptEntry]:
 
 
 @cache
-def _tables() -> dict[str, tuple[str, ...]]:
+def list_tables() -> dict[str, tuple[str, ...]]:
     """Return the tables of the state and their columns."""
     with closing(sqlite3.connect(":memory:")) as base:
         for statement in (each for version in STATE_SCHEMA for each in version):
@@ -208,7 +208,7 @@ def _header_of(store: StoredSessions, session: SessionId) -> Header:
 def _verify(home: Home, source: Storage, target: Storage) -> None:
     """Raise `StorageError` unless everything of the source is in the target."""
     wrong = []
-    for table, columns in _tables().items():
+    for table, columns in list_tables().items():
         mine, theirs = (_digest(map(repr, _read_table(each, table, columns))) for each in (source, target))
         if mine != theirs:
             wrong.append(f"table {table}: {mine[0]} rows here, {theirs[0]} there")
