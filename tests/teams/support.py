@@ -22,6 +22,7 @@ from werkzeug.serving import make_server
 
 from retinue.core.clock import SystemClock
 from retinue.storage.postgres.server import PostgresServer
+from retinue.storage.postgres.team_storage import close_team_storages
 from retinue.teams.access import AccessStore
 from retinue.teams.audit import TeamAuditLog
 from retinue.teams.database import TeamDatabase
@@ -90,6 +91,7 @@ async def open_team_hall(path: Path, **teams: Any) -> AsyncIterator[TeamHall]:
             yield TeamHall(hall, server)
     finally:
         server.close()
+        close_team_storages()  # a process opens one database; here each test has another
 
 
 Tamper = Callable[[dict[str, Any]], dict[str, Any]]
