@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from retinue.core.envelope import Inbound
@@ -16,7 +17,7 @@ from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.postgres.server import PostgresServer, read_migrations
 from tests.cli.conftest import RunCommand
-from tests.postgres import create_database
+from tests.postgres import create_database, create_team_database
 from tests.sessions.builders import answer, user
 
 
@@ -56,6 +57,25 @@ def test_notes_are_indexed_and_found_in_postgresql(
     assert not list((home / "memory").glob("*.sqlite"))
     assert retinue("doctor", "--json").code in (0, 1)
     assert retinue("status", "--json").data["agents"][0]["memory"]["state"] == "in PostgreSQL"
+
+
+@pytest.mark.slow
+def test_agents_of_two_teams_with_the_same_name_have_an_index_each(retinue: RunCommand, home: Path) -> None:
+    retinue("init", "--yes")
+    (home / "workspace" / "memory").mkdir(exist_ok=True)
+    note = home / "workspace" / "memory" / "2023-04-01.md"
+    url = create_team_database("red", "blue")
+    retinue("config", "set", "storage.url", url)
+    for team, word in (("red", "XK-4471"), ("blue", "QQ-9910")):
+        retinue("config", "set", "teams.team", team)
+        note.write_text(f"# Log\n\nThe wifi code is {word}.\n")
+        assert word in str(retinue("memory", "search", "wifi code", "--json").data)
+    with psycopg.connect(url) as base:
+        for team, word in (("red", "XK-4471"), ("blue", "QQ-9910")):
+            base.execute("SELECT set_config('app.team', %s, false)", (team,))
+            assert base.execute("SELECT name FROM memory_index").fetchall() == [(f"{team}/main",)]
+            found = base.execute("SELECT text FROM memory_chunk WHERE text LIKE '%wifi%'").fetchall()
+            assert [word in text for (text,) in found] == [True]
 
 
 @pytest.mark.slow

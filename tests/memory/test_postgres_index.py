@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
 
 from retinue.core.labels import Label
@@ -18,7 +19,7 @@ from retinue.memory.store.postgres import PostgresStore
 from retinue.memory.store.protocol import FileRecord, IndexIdentity, IndexStore, NewChunk
 from retinue.memory.store.sqlite import SqliteStore
 from retinue.memory.store.vectors import encode_lines
-from retinue.storage.postgres.server import PostgresServer
+from retinue.storage.postgres.server import PostgresServer, read_migrations
 from tests.postgres import create_database
 
 pytestmark = pytest.mark.slow
@@ -147,3 +148,21 @@ def test_a_search_by_words_that_takes_too_long_leaves_the_rest(
         with pytest.raises(TimeoutError):
             view.find_words(["harbour"], 10)
         assert view.totals().chunks > 0
+
+
+@pytest.mark.parametrize(("teams", "names"), [((), ["default/main"]), (("red",), ["red/main"]), (("red", "blue"), [])])
+def test_an_older_index_is_given_to_the_only_team(teams: tuple[str, ...], names: list[str]) -> None:
+    url = create_database(empty=True)
+    server = PostgresServer(url)
+    with closing(server), psycopg.connect(url, autocommit=True) as base:
+        base.execute("CREATE TABLE schema_migration (number int PRIMARY KEY, name text, applied_at timestamptz)")
+        for migration in read_migrations():
+            if migration.number < 22:
+                base.execute(migration.sql)
+                base.execute("INSERT INTO schema_migration VALUES (%s, %s)", (migration.number, migration.name))
+        base.execute("INSERT INTO organisation VALUES ('acme', 'Acme', now())")
+        for team in teams:
+            base.execute("INSERT INTO team VALUES (%s, 'acme', 'x', now())", (team,))
+        base.execute("INSERT INTO memory_index (name) VALUES ('main')")
+        assert server.migrate().pending == ()
+        assert base.execute("SELECT name FROM memory_index").fetchall() == [(name,) for name in names]

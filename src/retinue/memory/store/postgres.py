@@ -42,11 +42,19 @@ _WAIT_FOR_WRITER = "600s"
 _BESIDE = "\n"
 """Separates the name of an index from the id of a rebuild; no agent's id contains it."""
 
+_CHUNK_COLUMNS = (
+    "id", "file", "ordinal", "start_line", "end_line", "hash", "words", "origin", "context", "text", "standing",
+)  # fmt: skip
+_POSTING_COLUMNS = ("field", "term", "chunk", "positions", "length")
+
 IndexRow = tuple[int, int, Any, int | None]
 
 
 class PostgresStore:
-    """The index with the given name in a database, whose tables must exist."""
+    """The index with the given name in a database, whose tables must exist.
+
+    The name begins with the team and a slash; the connections of the server see the indexes of one team only.
+    """
 
     def __init__(self, server: PostgresServer, name: str, *, new_id: IdFactory = random_id) -> None:
         self._server = server
@@ -228,16 +236,14 @@ class PostgresStore:
         chunks = [(file, ordinal, chunk) for file, found in files for ordinal, chunk in enumerate(found)]
         ids = [row[0] for row in _run(base, "take_chunk_ids", count=len(chunks))]
         words = self._terms.read([(chunk.text, chunk.context) for _, _, chunk in chunks])
-        with base.cursor().copy(STATEMENTS["copy_chunks"]) as copy:
-            for key, (file, ordinal, chunk) in zip(ids, chunks, strict=True):
-                copy.write_row(_chunk_row(key, index, file, ordinal, chunk))
-        with base.cursor().copy(STATEMENTS["copy_postings"]) as copy:
-            for key, terms, (_, _, chunk) in zip(ids, words, chunks, strict=True):
-                for row in (
-                    *_postings(index, WORDS, key, terms),
-                    *_postings(index, PAIRS, key, read_pairs(chunk.pairs)),
-                ):
-                    copy.write_row(row)
+        rows = [_chunk_row(key, file, ordinal, chunk) for key, (file, ordinal, chunk) in zip(ids, chunks, strict=True)]
+        _add_rows(base, "add_chunks", index, _CHUNK_COLUMNS, rows)
+        postings = [
+            row
+            for key, terms, (_, _, chunk) in zip(ids, words, chunks, strict=True)
+            for row in (*_postings(WORDS, key, terms), *_postings(PAIRS, key, read_pairs(chunk.pairs)))
+        ]
+        _add_rows(base, "add_postings", index, _POSTING_COLUMNS, postings)
         for name in ("count_terms", "count_fields"):
             _run(base, name, chunks=ids)
         _run(base, "use_known_vectors", chunks=ids, embedder=embedder)
@@ -289,10 +295,17 @@ def _add_file(base: Connection, index: int, record: FileRecord, chunks: Sequence
     return int(_run(base, "add_file", **values)[0][0])
 
 
-def _chunk_row(key: int, index: int, file: int, ordinal: int, chunk: NewChunk) -> tuple[object, ...]:
+def _add_rows(
+    base: Connection, statement: str, index: int, columns: Sequence[str], rows: Sequence[tuple[object, ...]]
+) -> None:
+    if rows:
+        arrays = {name: list(values) for name, values in zip(columns, zip(*rows, strict=True), strict=True)}
+        _run(base, statement, index=index, **arrays)
+
+
+def _chunk_row(key: int, file: int, ordinal: int, chunk: NewChunk) -> tuple[object, ...]:
     return (
         key,
-        index,
         file,
         ordinal,
         chunk.start_line,
@@ -306,5 +319,8 @@ def _chunk_row(key: int, index: int, file: int, ordinal: int, chunk: NewChunk) -
     )
 
 
-def _postings(index: int, field: Field, chunk: int, terms: ChunkTerms) -> list[tuple[object, ...]]:
-    return [(index, field, term, chunk, places, terms.length) for term, places in terms.positions.items()]
+def _postings(field: Field, chunk: int, terms: ChunkTerms) -> list[tuple[object, ...]]:
+    return [
+        (field, term, chunk, f"{{{','.join(map(str, places))}}}", terms.length)
+        for term, places in terms.positions.items()
+    ]

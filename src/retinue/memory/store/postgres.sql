@@ -61,12 +61,21 @@ VALUES (%(index)s, %(path)s, %(source)s, %(hash)s, %(size)s, %(mtime_ns)s, %(day
 -- name: take_chunk_ids
 SELECT nextval(pg_get_serial_sequence('memory_chunk', 'id')) FROM generate_series(1, %(count)s)
 
--- name: copy_chunks
-COPY memory_chunk (id, index, file, ordinal, start_line, end_line, hash, words, origin, context, text, standing)
-FROM STDIN
+-- name: add_chunks
+-- Columns as arrays: row-level security refuses COPY.
+INSERT INTO memory_chunk (id, index, file, ordinal, start_line, end_line, hash, words, origin, context, text, standing)
+SELECT id, %(index)s, file, ordinal, start_line, end_line, hash, words, origin, context, text, standing
+FROM unnest(%(id)s::bigint[], %(file)s::bigint[], %(ordinal)s::int[], %(start_line)s::int[], %(end_line)s::int[],
+            %(hash)s::text[], %(words)s::int[], %(origin)s::text[], %(context)s::text[], %(text)s::text[],
+            %(standing)s::text[])
+     AS new (id, file, ordinal, start_line, end_line, hash, words, origin, context, text, standing)
 
--- name: copy_postings
-COPY memory_posting (index, field, term, chunk, positions, length) FROM STDIN
+-- name: add_postings
+-- The positions are texts, because an array of arrays needs all of one length.
+INSERT INTO memory_posting (index, field, term, chunk, positions, length)
+SELECT %(index)s, field, term, chunk, positions::int[], length
+FROM unnest(%(field)s::smallint[], %(term)s::text[], %(chunk)s::bigint[], %(positions)s::text[], %(length)s::int[])
+     AS new (field, term, chunk, positions, length)
 
 -- name: count_terms
 INSERT INTO memory_term (index, field, term, chunks)

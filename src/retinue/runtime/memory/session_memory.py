@@ -36,7 +36,7 @@ from retinue.runtime.memory.backend_choice import BUILT_IN_MEMORY, memory_backen
 from retinue.runtime.memory.embedders import KEY_VARIABLES, choose_provider, make_embedders
 from retinue.runtime.memory.sources import open_notes, open_notes_of, open_writes, provenance_of, qmd_folder
 from retinue.security.secrets import Secrets
-from retinue.storage.postgres import open_server
+from retinue.storage.postgres import DEFAULT_TEAM, open_server
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
@@ -63,11 +63,12 @@ def open_store(workspace: AgentWorkspace, secrets: Secrets) -> Iterator[IndexSto
     if url is None:
         yield SqliteStore(index_path(workspace))
         return
-    with open_server(secrets.resolve(url)) as server:
+    team = workspace.home.config.teams.team or DEFAULT_TEAM
+    with open_server(secrets.resolve(url), team) as server:
         from retinue.memory.store.postgres import PostgresStore  # most homes have no server
 
         server.check_schema()
-        yield PostgresStore(server, workspace.id)
+        yield PostgresStore(server, f"{team}/{workspace.id}")
 
 
 @asynccontextmanager

@@ -20,11 +20,11 @@ DEFAULT_TEAM = "default"
 
 
 @contextmanager
-def open_server(url: str) -> Iterator[PostgresServer]:
-    """Open the connections to a database for the time of the block."""
+def open_server(url: str, team: str | None = None) -> Iterator[PostgresServer]:
+    """Open the connections to a database for the time of the block; they see the rows of `team`, if it is given."""
     with _needs_extra():
         from retinue.storage.postgres.server import PostgresServer
-    server = PostgresServer(url)
+    server = PostgresServer(url, team=team)
     try:
         yield server
     finally:

@@ -46,10 +46,14 @@ class SchemaStatus(Struct, frozen=True):
 
 
 class PostgresServer:
-    """A pool of connections to one database; any thread may use it. Connections are opened when they are needed."""
+    """A pool of connections to one database; any thread may use it. Connections are opened when they are needed.
 
-    def __init__(self, url: str, *, max_connections: int = MAX_CONNECTIONS) -> None:
+    They see the rows of `team`; without it they see none of any team until a transaction names one.
+    """
+
+    def __init__(self, url: str, *, team: str | None = None, max_connections: int = MAX_CONNECTIONS) -> None:
         self.url = url
+        self._team = team
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError:
@@ -62,9 +66,14 @@ class PostgresServer:
             max_size=max_connections,
             timeout=CONNECT_SECONDS,
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "retinue"},
+            configure=self._become,
             check=ConnectionPool.check_connection,
             open=False,
         )
+
+    def _become(self, connection: Connection) -> None:
+        if self._team is not None:
+            connection.execute("SELECT set_config('app.team', %s, false)", (self._team,))
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
