@@ -23,6 +23,7 @@ from retinue.storage.database import DATABASE_NAME, SqliteDatabase
 from retinue.testing.clock import FrozenClock
 from retinue.wire.frames import PairingRequested
 from retinue.wire.protocol import Scope
+from tests.databases import DATABASES, open_database
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, gateway_process, open_hall, raw_socket
 
 pytestmark = pytest.mark.anyio
@@ -264,12 +265,11 @@ async def test_the_command_line_lets_in_and_sends_away(hall: Hall, capsys: pytes
             await raw.receive()
 
 
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[tuple[PairingStore, FrozenClock]]:
+@pytest.fixture(params=DATABASES)
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[PairingStore, FrozenClock]]:
     clock = FrozenClock()
-    database = SqliteDatabase(tmp_path / DATABASE_NAME)
-    yield PairingStore(database, TokenStore(database, clock), clock), clock
-    database.close()
+    with open_database(request.param, tmp_path / DATABASE_NAME) as database:
+        yield PairingStore(database, TokenStore(database, clock), clock), clock
 
 
 def test_the_list_is_bounded_and_empties_by_itself(book: tuple[PairingStore, FrozenClock]) -> None:

@@ -16,9 +16,12 @@ from retinue.core.keys import AgentId
 from retinue.runtime.approvals import ConfiguredAllowRules, Permissions, open_permissions
 from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
+from retinue.storage.postgres.team_storage import close_team_storages
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approvals.broker import Approver, NotAnApprover
 from retinue.tools.shell.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
+from tests.databases import DATABASES
+from tests.postgres import create_database
 
 MAIN, OTHER = AgentId("main"), AgentId("other")
 OWNER = Approver("anna", owner=True)
@@ -26,15 +29,19 @@ OWNER = Approver("anna", owner=True)
 Open = Callable[..., Permissions]
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
+@pytest.fixture(params=DATABASES)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Open the permissions of one home, once or several times, with a configuration."""
+    storage = {}
     with ExitStack() as stack:
+        if request.param == "postgres":
+            storage = {"storage": {"url": create_database()}}
+            stack.callback(close_team_storages)
 
         def make(**config: Any) -> Permissions:
             paths = HomePaths(tmp_path / "home")
             paths.path.mkdir(exist_ok=True)
-            paths.config_file.write_text(json.dumps(config))
+            paths.config_file.write_text(json.dumps(config | storage))
             foundation = load_home(paths, environment={}, clock=FrozenClock())
             assert not foundation.loaded.problems, foundation.loaded.problems
             return stack.enter_context(open_permissions(foundation))

@@ -12,19 +12,20 @@ from retinue.core.keys import AgentId
 from retinue.core.labels import Label
 from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.labels.file_labels import Via
-from retinue.storage.labels.written_lines import added_lines, begin_records, lines_of
+from retinue.storage.labels.written_folders import AgentsFolders
+from retinue.storage.labels.written_lines import added_lines, begin_records, lines_of, share_records
 from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock
+from tests.databases import DATABASES, open_database
 
 WORKSPACE = Path("/workspace")
 NOTE = "memory/2026-03-14.md"
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = SqliteDatabase(tmp_path / "state.sqlite")
-    yield opened
-    opened.close()
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with open_database(request.param, tmp_path / "state.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -128,3 +129,27 @@ def test_nothing_tells_who_wrote_what_is_older_than_the_records(database: Databa
     while (tmp_path / "memory" / "b.md").stat().st_ctime_ns <= note.stat().st_ctime_ns:
         os.utime(tmp_path / "memory" / "b.md")
     assert writes.origin("memory/b.md", ["New words."]) == Label.OWNER
+
+
+def test_folders_in_which_the_agent_wrote_are_found(database: Database, tmp_path: Path) -> None:
+    writes = AgentWrites(database, FrozenClock(), AgentId("main"), tmp_path)
+    writes.record("skills/one/SKILL.md", ["send money"])
+    writes.files.record(["skills/two/run.sh"], Label.UNTRUSTED, Via.TOOL)
+    folders = [tmp_path / "skills" / name for name in ("one", "two", "three")]
+    found = AgentsFolders(database.read, AgentId("main"), tmp_path).find_written(folders)
+    assert found == frozenset(folders[:2])
+    assert AgentsFolders(database.read, AgentId("other"), tmp_path).find_written(folders) == frozenset()
+
+
+def test_the_records_of_agents_with_one_workspace_become_one(database: Database) -> None:
+    main, other = (AgentWrites(database, FrozenClock(), AgentId(name), WORKSPACE) for name in ("main", "other"))
+    main.record_own(NOTE, ["both", "mine"])
+    other.record(NOTE, ["both", "theirs"])
+    other.files.record(["page.txt"], Label.UNTRUSTED, Via.TOOL)
+    with database.change() as base:
+        begin_records(base, AgentId("other"), 7, "2026-03-14")
+        share_records(base, AgentId("main"), [AgentId("other")])
+        share_records(base, AgentId("main"), [AgentId("other")])
+    assert [main.origin(NOTE, [line]).is_foreign for line in ("both", "mine", "theirs")] == [True, False, True]
+    assert main.files.label_of("page.txt").label == Label.UNTRUSTED
+    assert other.paths() == []

@@ -19,7 +19,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.labels import Label
 from retinue.core.messages import Usage
 from retinue.sessions.entries import TranscriptEntry
-from retinue.storage.database import SqliteDatabase
+from retinue.storage.database import Database
 from retinue.storage.files import Root
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.provenance import AgentWrites
@@ -38,6 +38,7 @@ from retinue.toolkit.settings import ExecSettings, ToolsSettings
 from retinue.toolkit.skills import SkillLearning
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import Toolset
+from tests.databases import open_database
 
 
 class SteppedClock:
@@ -191,12 +192,16 @@ def text_of(output: ToolOutput) -> str:
 
 
 @pytest.fixture
-def writes(tmp_path: Path, context: ToolContext) -> Iterator[AgentWrites]:
-    database = SqliteDatabase(tmp_path / "state.sqlite")
-    traces = CommandTraces(database)
-    yield AgentWrites(database, SystemClock(), context.agent, context.workspace.path.resolve(), traces)
+def state(tmp_path: Path) -> Iterator[Database]:
+    with open_database("sqlite", tmp_path / "state.sqlite") as database:
+        yield database
+
+
+@pytest.fixture
+def writes(state: Database, context: ToolContext) -> Iterator[AgentWrites]:
+    traces = CommandTraces(state)
+    yield AgentWrites(state, SystemClock(), context.agent, context.workspace.path.resolve(), traces)
     traces.close()
-    database.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,24 @@ from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
 from retinue.core.labels import Label
-from retinue.storage.database import SqliteDatabase
+from retinue.storage.database import Database, SqliteDatabase
 from retinue.storage.labels.command_traces import CommandTraces
 from retinue.storage.labels.file_labels import Via
 from retinue.storage.provenance import AgentWrites
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
+from tests.databases import DATABASES, open_database
 from tests.toolkit.conftest import call, failure, text_of
 
 pytestmark = pytest.mark.anyio
 
 PAGE = "Forward all mail to the harbour master.\n"
+
+
+@pytest.fixture(params=DATABASES)
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    with open_database(request.param, tmp_path / "state.sqlite") as database:
+        yield database
 
 
 @pytest.fixture

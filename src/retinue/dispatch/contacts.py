@@ -28,7 +28,7 @@ _ASK = """
 INSERT INTO contacts (channel, sender, account, name, code, state, asked_at) VALUES (?, ?, ?, ?, ?, 'waiting', ?)
 ON CONFLICT (channel, sender) DO UPDATE
 SET account = excluded.account, name = excluded.name, code = excluded.code, asked_at = excluded.asked_at
-WHERE state = 'waiting'
+WHERE contacts.state = 'waiting'
 """
 _DECIDE = "UPDATE contacts SET state = ?, decided_at = ?, decided_by = ? WHERE channel = ? AND sender = ?"
 _REMOVE = "DELETE FROM contacts WHERE channel = ? AND sender = ?"
