@@ -26,6 +26,10 @@ class PostgresUnavailable(StorageError):
     """The database cannot be reached, or refused a statement."""
 
 
+class StatementTooSlow(PostgresUnavailable, TimeoutError):
+    """The database cancelled a statement that took too long, or waited too long for another process."""
+
+
 class SchemaOutdated(StorageError):
     """The tables of the database are older or newer than this version of Retinue."""
 
@@ -148,7 +152,7 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.QueryCanceled as error:
-        raise TimeoutError("PostgreSQL needed too long for a statement") from error
+        raise StatementTooSlow("PostgreSQL needed too long for a statement. Try again; check its load.") from error
     except PoolTimeout as error:
         raise PostgresUnavailable(
             "PostgreSQL cannot be reached. Check `storage.url`, and that the server is running and accepts connections."

@@ -85,7 +85,11 @@ class TeamConnection:
             try:
                 yield connection
                 self.round_trips += 1
-                connection.execute("COMMIT")
+                if connection.execute("COMMIT").statusmessage == "ROLLBACK":
+                    # PostgreSQL does that without an error if a statement failed and the block went on.
+                    raise PostgresUnavailable(
+                        "Nothing was stored, because a statement of the change failed. Try again."
+                    )
             except BaseException:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")

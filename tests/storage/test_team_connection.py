@@ -1,0 +1,58 @@
+"""What a process learns if PostgreSQL is slow or a connection ends in the middle of something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+
+from retinue.core.errors import StorageError
+from retinue.storage.postgres.server import PostgresUnavailable
+from retinue.storage.postgres.state import PostgresDatabase
+from retinue.storage.postgres.team_storage import TeamConnection
+from tests.postgres import create_team_database
+
+pytestmark = pytest.mark.slow
+
+INSERT = "INSERT INTO heartbeat_starts (agent, at) VALUES (?, ?)"
+COUNT = "SELECT count(*) FROM heartbeat_starts"
+
+
+@pytest.fixture
+def url() -> str:
+    return create_team_database("red")
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[TeamConnection]:
+    with closing(TeamConnection(url, "red")) as connection:
+        yield connection
+
+
+def test_a_statement_that_takes_too_long_is_an_error_of_the_storage(connection: TeamConnection) -> None:
+    connection.run(b"SET statement_timeout = '20ms'")
+    for act in (
+        lambda: connection.run(b"SELECT pg_sleep(5)"),
+        lambda: PostgresDatabase(connection).read("SELECT pg_sleep(5)"),
+    ):
+        with pytest.raises(StorageError, match="too long"):
+            act()
+    assert connection.run(b"SELECT 1") == [(1,)]
+
+
+def test_a_change_with_a_failed_statement_is_not_taken_for_stored(connection: TeamConnection) -> None:
+    database = PostgresDatabase(connection)
+    with pytest.raises(PostgresUnavailable, match="Nothing was stored"):
+        _insert_and_go_on_after_an_error(database)
+    assert database.read(COUNT)[0][0] == 0
+    with database.change() as base:
+        base.execute(INSERT, ("main", "now"))
+    assert database.read(COUNT)[0][0] == 1
+
+
+def _insert_and_go_on_after_an_error(database: PostgresDatabase) -> None:
+    with database.change() as base:
+        base.execute(INSERT, ("main", "now"))
+        with suppress(StorageError):
+            base.execute("SELECT 1 FROM nothing")
