@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from retinue.core.errors import UsageError
 from retinue.teams.access import NewAccess
+from retinue.teams.database import TeamDatabase, TeamTransaction
 from retinue.teams.members import NewMember, RoleRefused, read_login
 from retinue.teams.passwords import hash_password, verify_password
 from retinue.teams.roles import TeamRole
 from retinue.teams.settings import SignInLimits
 from retinue.wire.protocol import Scope
-from tests.teams.conftest import TeamFixture
+from tests.teams.conftest import Database, TeamFixture
 
 LIMITS = SignInLimits()
 
@@ -129,6 +131,41 @@ def test_a_new_password_ends_the_sign_ins_with_the_old_one(red: TeamFixture) -> 
 
 
 @pytest.mark.slow
+def test_a_login_is_looked_up_with_the_same_statements_whether_it_exists_or_not(database: Database) -> None:
+    ran: list[str] = []
+
+    class RecordingDatabase(TeamDatabase):
+        @contextmanager
+        def transaction(self) -> Iterator[TeamTransaction]:
+            with super().transaction() as transaction:
+                run = transaction.run
+                transaction.run = lambda statement, /, **values: (ran.append(statement), run(statement, **values))[1]  # type: ignore[method-assign]
+                yield transaction
+
+    red = TeamFixture(RecordingDatabase(database.server, "red", database.clock), database.clock)
+    bob = red.members.add(NewMember("bob@example.org", "Bob", TeamRole.MEMBER, "a hash"), TeamRole.OWNER)
+    looked_up = []
+    for login in ("Bob@example.org", "eve@example.org", "bob@example.org\0"):
+        ran.clear()
+        found, stored = red.members.find_with_password(login)
+        looked_up.append((found == bob, stored, tuple(ran)))
+    statements = looked_up[0][2]
+    assert looked_up == [(True, "a hash", statements), (False, None, statements), (False, None, statements)]
+
+
+def test_a_flood_of_begun_sign_ins_keeps_nobody_out(red: TeamFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retinue.teams.sign_ins.MAX_WAITING", 3)
+    bob = red.add("bob@example.org")
+    device, code = red.sign_ins.begin_device("bob's laptop")
+    red.sign_ins.approve_device(code, bob.id)
+    for _ in range(5):
+        red.clock.advance(seconds=1)
+        red.sign_ins.begin_device("a stranger's")
+        begun = red.sign_ins.begin_browser()
+    assert red.sign_ins.take_browser(begun.state) is not None
+    assert red.sign_ins.poll_device(device) == (bob.id, "bob's laptop")
+
+
 def test_passwords_are_verified_and_limited_in_length() -> None:
     stored = hash_password("correct horse battery", 12)
     assert stored.startswith("$argon2id$")

@@ -188,3 +188,19 @@ async def test_a_new_password_ends_the_sign_ins_with_the_old_one(team: TeamHall)
         assert team.access.list_of(live.id) == ()
         assert (await team.sign_in(browser, "ada@example.org")).status_code == 401
         assert (await team.sign_in(browser, "ada@example.org", "another long password")).status_code == 200
+
+
+async def test_characters_that_the_database_refuses_are_wrong_input(team: TeamHall) -> None:
+    team.add("ada@example.org")
+    tries = {
+        "password": {"login": "ada@example.org\0", "password": PASSWORD},
+        "invitation": {"invitation": "rti_\0_\0", "name": "Ada\0", "password": PASSWORD},
+        "device": {"client": "a\0b"},
+        "device/token": {"device": "rtd_\0_\0"},
+        "device/approve": {"code": "BCDF-GHJ\0"},
+    }
+    async with team.browser() as browser:
+        await team.sign_in(browser, "ada@example.org")
+        answers = {path: await browser.post(f"/auth/{path}", json=body) for path, body in tries.items()}
+    assert {path: response.status_code for path, response in answers.items() if response.status_code >= 500} == {}
+    assert answers["password"].status_code == 401

@@ -238,3 +238,11 @@ async def test_a_deactivated_member_cannot_come_back_through_the_provider(
         response = await sign_in(team, browser)
         assert response.status_code == 403
         assert "deactivated" in response.text
+
+
+async def test_a_member_without_a_password_cannot_choose_one(tmp_path: Path, provider: FakeProvider) -> None:
+    async with serving(tmp_path, provider) as team, team.browser() as browser:
+        await sign_in(team, browser)
+        refused = await browser.post("/auth/password/change", json={"present": "", "password": "a long password"})
+        assert refused.status_code == 403
+        assert not team.members.require("ada@example.org").has_password

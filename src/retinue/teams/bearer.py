@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 
 from msgspec import Struct
@@ -32,11 +33,14 @@ def make_bearer(prefix: str) -> NewBearer:
     return NewBearer(identity, hash_secret(secret), f"{prefix}_{identity}_{secret}")
 
 
+_IDENTITY = re.compile("[0-9a-f]{1,64}")
+
+
 def split_bearer(text: str, prefix: str) -> tuple[str, str] | None:
     """The id and the hash of the secret in a text; None if it is not one of this kind."""
     found, _, rest = text.partition("_")
     identity, _, secret = rest.partition("_")
-    return (identity, hash_secret(secret)) if found == prefix and identity and secret else None
+    return (identity, hash_secret(secret)) if found == prefix and _IDENTITY.fullmatch(identity) and secret else None
 
 
 def is_same(given: str, stored: str | None) -> bool:

@@ -96,6 +96,14 @@ class MemberStore:
         with self._database.transaction() as transaction:
             return next(iter(_members(transaction, issuer=issuer, subject=subject)), None)
 
+    def find_with_password(self, login: str) -> tuple[TeamMember | None, str | None]:
+        """The member with a login and the hash of the password, with as many statements if there is none."""
+        login = login.replace("\0", "\ufffd")  # no login has either, and PostgreSQL refuses the first
+        with self._database.transaction() as transaction:
+            found = next(iter(_members(transaction, login=login)), None)
+            rows = transaction.run("read_password", id=found.id if found else "")
+            return found, rows[0]["password"] if rows else None
+
     def read_password(self, member: str) -> str | None:
         """The hash of a member's password."""
         with self._database.transaction() as transaction:

@@ -9,14 +9,24 @@ from msgspec import Struct, convert
 
 from retinue.core.errors import UsageError
 from retinue.security.untrusted_text import label
-from retinue.teams.bearer import CODE_LENGTH, DEVICE, hash_secret, make_bearer, make_code, read_code, split_bearer
+from retinue.teams.bearer import (
+    CODE_CHARACTERS,
+    CODE_LENGTH,
+    DEVICE,
+    hash_secret,
+    make_bearer,
+    make_code,
+    read_code,
+    split_bearer,
+)
 from retinue.teams.database import TeamDatabase
 from retinue.teams.members import MAX_NAME_CHARS
 
 BROWSER_MINUTES = 10
 DEVICE_MINUTES = 10
 MAX_WAITING = 500
-"""How many sign-ins of one kind may wait at the same time."""
+"""How many sign-ins of one kind wait at the same time. The oldest make room: anybody can begin one, so refusing would
+let a stranger keep all members out."""
 
 
 class BegunSignIn(Struct, frozen=True):
@@ -104,8 +114,7 @@ class SignInStore:
         now = self._database.now()
         with self._database.transaction() as transaction:
             transaction.run("delete_old_sign_ins", now=now)
-            if transaction.run("count_sign_ins", kind=kind)[0]["waiting"] >= MAX_WAITING:
-                raise UsageError("Too many sign-ins are waiting. Try again in a few minutes.")
+            transaction.run("make_room", kind=kind, keep=MAX_WAITING - 1)
             transaction.run(
                 "add_sign_in",
                 hash=digest,
@@ -126,6 +135,6 @@ def format_code(code: str) -> str:
 
 def _check_code(typed: str) -> str:
     code = read_code(typed)
-    if len(code) != CODE_LENGTH:
+    if len(code) != CODE_LENGTH or not set(code) <= set(CODE_CHARACTERS):
         raise UsageError(f"A code has {CODE_LENGTH} letters, such as BCDF-GHJK.")
     return code

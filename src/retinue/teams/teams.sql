@@ -125,8 +125,10 @@ DELETE FROM team_access WHERE team = %(team)s AND coalesce(ended_at, expires_at)
 -- name: delete_old_sign_ins
 DELETE FROM team_sign_in WHERE team = %(team)s AND expires_at <= %(now)s
 
--- name: count_sign_ins
-SELECT count(*) AS waiting FROM team_sign_in WHERE team = %(team)s AND kind = %(kind)s
+-- name: make_room
+DELETE FROM team_sign_in WHERE team = %(team)s AND hash IN (
+    SELECT hash FROM team_sign_in WHERE team = %(team)s AND kind = %(kind)s
+    ORDER BY member IS NOT NULL DESC, created_at DESC, hash OFFSET %(keep)s)
 
 -- name: add_sign_in
 INSERT INTO team_sign_in (team, hash, kind, code, client, nonce, verifier, created_at, expires_at)

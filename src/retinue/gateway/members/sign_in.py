@@ -87,8 +87,7 @@ class SignInService:
         """Sign a member in; raises `RequestRefused`, in the same time whether the login exists or not."""
         self._require_passwords()
         self._auth.refuse_if_locked(address)
-        member = await _in_thread(self._stores.members.find, login)
-        stored = await _in_thread(self._stores.members.read_password, member.id) if member else None
+        member, stored = await _in_thread(self._stores.members.find_with_password, login)
         if not await self._passwords.verify(password, stored) or member is None or not member.is_active:
             self._auth.record_failure(address)
             await self._note("sign_in_refused", login, method="password", address=address)
@@ -96,11 +95,16 @@ class SignInService:
         return await self._open(member, "password", client)
 
     async def change_password(self, member_id: str, present: str, wanted: str, address: str) -> None:
-        """Change the password of a member, which ends all sign-ins with the old one."""
+        """Change the password of a member, which ends all sign-ins with the old one.
+
+        Nobody gives themselves a first password: it would let a member in whom the identity provider refuses by now.
+        """
         self._require_passwords()
         self._auth.refuse_if_locked(address)
         stored = await _in_thread(self._stores.members.read_password, member_id)
-        if stored is not None and not await self._passwords.verify(present, stored):
+        if stored is None:
+            raise RequestRefused(ErrorCode.FORBIDDEN, "You have no password to change. Sign in as you did before.")
+        if not await self._passwords.verify(present, stored):
             self._auth.record_failure(address)
             raise RequestRefused(ErrorCode.FORBIDDEN, "The present password is wrong.")
         hashed = await self._passwords.hash(wanted, self._settings().password.min_length)
