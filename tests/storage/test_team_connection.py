@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 
 import pytest
 
@@ -12,6 +12,7 @@ from retinue.storage.postgres.server import PostgresUnavailable
 from retinue.storage.postgres.state import PostgresDatabase
 from retinue.storage.postgres.team_storage import TeamConnection
 from tests.postgres import create_team_database
+from tests.storage.cut_connections import CuttingProxy
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,7 @@ def test_a_change_with_a_failed_statement_is_not_taken_for_stored(connection: Te
     with pytest.raises(PostgresUnavailable, match="Nothing was stored"):
         _insert_and_go_on_after_an_error(database)
     assert database.read(COUNT)[0][0] == 0
-    with database.change() as base:
-        base.execute(INSERT, ("main", "now"))
+    _insert(database)
     assert database.read(COUNT)[0][0] == 1
 
 
@@ -56,3 +56,23 @@ def _insert_and_go_on_after_an_error(database: PostgresDatabase) -> None:
         base.execute(INSERT, ("main", "now"))
         with suppress(StorageError):
             base.execute("SELECT 1 FROM nothing")
+
+
+@pytest.mark.parametrize(
+    "rows", [pytest.param(1, id="after the server did it"), pytest.param(0, id="before it read it")]
+)
+def test_the_outcome_of_a_commit_is_known_if_the_connection_is_cut(url: str, rows: int) -> None:
+    with (
+        CuttingProxy(url, b"COMMIT", forwarding=rows == 1) as proxy,
+        closing(TeamConnection(proxy.url, "red")) as connection,
+    ):
+        database = PostgresDatabase(connection)
+        with nullcontext() if rows else pytest.raises(PostgresUnavailable):
+            _insert(database)
+        assert proxy.cuts == 1
+        assert database.read(COUNT)[0][0] == rows
+
+
+def _insert(database: PostgresDatabase) -> None:
+    with database.change() as base:
+        base.execute(INSERT, ("main", "now"))

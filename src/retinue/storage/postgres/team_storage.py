@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 STATEMENT_SECONDS = 10
 """A statement that takes longer fails. It runs in the calling thread, which may serve other sessions."""
+
+OUTCOME_SECONDS = 2.0
+"""How long it is waited for the end of a transaction whose connection was lost."""
 
 R = TypeVar("R")
 
@@ -80,16 +84,11 @@ class TeamConnection:
             if self._in_transaction:
                 yield self._current()
                 return
-            connection = self._begin(f"BEGIN; {lock}")
+            connection, number = self._begin(f"BEGIN; {lock}; SELECT pg_current_xact_id()::text")
             self._in_transaction = True
             try:
                 yield connection
-                self.round_trips += 1
-                if connection.execute("COMMIT").statusmessage == "ROLLBACK":
-                    # PostgreSQL does that without an error if a statement failed and the block went on.
-                    raise PostgresUnavailable(
-                        "Nothing was stored, because a statement of the change failed. Try again."
-                    )
+                self._commit(connection, number)
             except BaseException:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
@@ -97,17 +96,47 @@ class TeamConnection:
             finally:
                 self._in_transaction = False
 
-    def _begin(self, sql: LiteralString) -> Connection:
+    def _begin(self, sql: LiteralString) -> tuple[Connection, str]:
+        """Begin a transaction; return its number as well, by which its outcome is found if the connection is lost."""
         connection = self._current()
         self.round_trips += 1
         try:
-            connection.execute(sql)
+            done = connection.execute(sql)
         except psycopg.OperationalError:
             if not connection.closed:
                 raise
             connection = self._current()  # it was lost since the last use
-            connection.execute(sql)
-        return connection
+            done = connection.execute(sql)
+        while done.nextset():
+            pass
+        return connection, str(done.fetchall()[0][0])
+
+    def _commit(self, connection: Connection, number: str) -> None:
+        self.round_trips += 1
+        try:
+            done = connection.execute("COMMIT")
+        except psycopg.OperationalError:
+            if not connection.closed or not self._was_committed(number):
+                raise
+            return
+        if done.statusmessage == "ROLLBACK":
+            # PostgreSQL does that without an error if a statement failed and the block went on.
+            raise PostgresUnavailable("Nothing was stored, because a statement of the change failed. Try again.")
+
+    def _was_committed(self, number: str) -> bool:
+        """Return whether a transaction was committed whose connection was lost before the server answered."""
+        until = time.monotonic() + OUTCOME_SECONDS
+        self._connection = self._connect()
+        while True:
+            ((outcome,),) = self._connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchall()
+            if outcome != "in progress":
+                return bool(outcome == "committed")
+            if time.monotonic() > until:
+                raise PostgresUnavailable(
+                    "The connection to PostgreSQL was lost, and it is not known whether the last change was stored. "
+                    "Check that the server is running, and look before you repeat the change."
+                )
+            time.sleep(OUTCOME_SECONDS / 20)
 
     def close(self) -> None:
         with self._lock:
