@@ -1,4 +1,4 @@
-"""A proxy before PostgreSQL that cuts the connection in the middle of a statement, once."""
+"""A proxy before PostgreSQL that cuts or mutes the connection in the middle of a statement, once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ import psycopg
 
 
 class CuttingProxy:
-    """Cuts the first connection that sends `trigger`: after the server has answered if `forwarding`, else before."""
+    """Cuts the first connection that sends `trigger`: after the server has answered if `forwarding`, else before.
 
-    def __init__(self, url: str, trigger: bytes, *, forwarding: bool) -> None:
+    If `mute`, it stays open and nothing answers, as if the server had been stopped.
+    """
+
+    def __init__(self, url: str, trigger: bytes, *, forwarding: bool = False, mute: bool = False) -> None:
         with psycopg.connect(url) as base:
             self._server = f"{base.info.host}/.s.PGSQL.{base.info.port}"
         self._trigger = trigger
         self._forwarding = forwarding
+        self._mute = mute
         self._listener = socket.create_server(("127.0.0.1", 0))
         port = self._listener.getsockname()[1]
         self.url = psycopg.conninfo.make_conninfo(
@@ -55,7 +59,9 @@ class CuttingProxy:
                         return
                     if ready is client and self._trigger in sent and not self.cuts:
                         self.cuts += 1
-                        if self._forwarding:
+                        if self._mute:
+                            client.recv(1)
+                        elif self._forwarding:
                             server.sendall(sent)
                             server.recv(65_536)
                         return

@@ -73,6 +73,20 @@ def test_the_outcome_of_a_commit_is_known_if_the_connection_is_cut(url: str, row
         assert database.read(COUNT)[0][0] == rows
 
 
+def test_a_server_that_is_silent_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retinue.storage.postgres.team_storage.SILENCE_SECONDS", 0.3)
+    with (
+        CuttingProxy(url, b"pg_sleep", mute=True) as proxy,
+        closing(TeamConnection(proxy.url, "red")) as connection,
+    ):
+        database = PostgresDatabase(connection)
+        with pytest.raises(StorageError, match="too long"):
+            database.read("SELECT pg_sleep(0)")
+        assert proxy.cuts == 1
+        _insert(database)
+        assert database.read(COUNT)[0][0] == 1
+
+
 def _insert(database: PostgresDatabase) -> None:
     with database.change() as base:
         base.execute(INSERT, ("main", "now"))
