@@ -90,6 +90,19 @@ def test_an_erasure_removes_what_names_the_member_and_keeps_the_chain_valid(red:
     assert red.access.list_of(member.id) == ()
 
 
+def test_an_erasure_leaves_entries_alone_whose_words_only_contain_the_login(red: TeamFixture) -> None:
+    red.add("owner@example.org", TeamRole.OWNER)
+    bo = red.add("bo")
+    log = TeamAuditLog(red.database)
+    now = red.clock.now()
+    texts = ("bob@example.org", "about robots", "bo@example.org", "said:\nBo did it", "by bo.", "é\tbo", f"a-{bo.id}0")
+    log.append([NewAuditEntry(now, "noted", "someone", {"text": text}) for text in texts])
+    assert log.erase(bo, "command line") == 3
+    kept = [entry.plain_details["text"] for entry in log.all() if entry.kind == "noted" and entry.details]
+    assert kept == ["bob@example.org", "about robots", "bo@example.org", f"a-{bo.id}0"]
+    assert log.verify().ok
+
+
 def test_old_entries_are_deleted_and_the_rest_stays_valid(red: TeamFixture) -> None:
     log = fill(red, "ada", "bob", "cid", "dan")
     assert log.prune(red.clock.now() - timedelta(days=2, hours=1)) == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -147,7 +148,7 @@ class TeamAuditLog:
         """Erase a member's data: the account, the sign-ins and the content of entries that name the member."""
         with self._database.transaction() as transaction:
             _lock(transaction)
-            rows = transaction.run("find_audit_of", words=[member.login, member.id])
+            rows = transaction.run("find_audit_of", patterns=[_whole(member.login), _whole(member.id)])
             numbers = [row["n"] for row in rows]
             transaction.run("announce_audit", what="erase")
             transaction.run("erase_audit", numbers=numbers)
@@ -157,6 +158,11 @@ class TeamAuditLog:
             details = {"member": member.id, "entries": numbers}
             _append(transaction, [NewAuditEntry(self._database.now(), ERASED, by, details)])
             return len(numbers)
+
+
+def _whole(word: str) -> str:
+    """A pattern of PostgreSQL for a word in lower case, but not as a part of another: not `bo` in `bob@example.org`."""
+    return rf"(^|[^[:alnum:]@_-]){re.escape(word.lower())}($|[^[:alnum:]@_-])"
 
 
 def _lock(transaction: TeamTransaction) -> tuple[int, str]:

@@ -218,8 +218,9 @@ SELECT set_config('app.audit', %(what)s, true)
 
 -- name: find_audit_of
 SELECT n FROM team_audit WHERE team = %(team)s AND kind <> 'member_erased' AND salt IS NOT NULL
-    AND EXISTS (SELECT 1 FROM unnest(%(words)s::text[]) AS word
-        WHERE strpos(lower(coalesce(who, '') || ' ' || coalesce(details, '')), lower(word)) > 0)
+    -- Escapes of JSON are no letters before a word.
+    AND lower(coalesce(who, '') || ' ' || regexp_replace(coalesce(details, ''), '\\(u....|.)', ' ', 'g'))
+        ~ ANY(%(patterns)s::text[])
 ORDER BY n
 
 -- name: erase_audit
