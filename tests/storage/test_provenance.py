@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,9 +137,13 @@ def test_folders_in_which_the_agent_wrote_are_found(database: Database, tmp_path
     writes.record("skills/one/SKILL.md", ["send money"])
     writes.files.record(["skills/two/run.sh"], Label.UNTRUSTED, Via.TOOL)
     folders = [tmp_path / "skills" / name for name in ("one", "two", "three")]
-    found = AgentsFolders(database.read, AgentId("main"), tmp_path).find_written(folders)
+
+    def query(sql: str, values: Sequence[str]) -> Sequence[Sequence[Any]]:
+        return [tuple(row) for row in database.read(sql, values)]
+
+    found = AgentsFolders(query, AgentId("main"), tmp_path).find_written(folders)
     assert found == frozenset(folders[:2])
-    assert AgentsFolders(database.read, AgentId("other"), tmp_path).find_written(folders) == frozenset()
+    assert AgentsFolders(query, AgentId("other"), tmp_path).find_written(folders) == frozenset()
 
 
 def test_the_records_of_agents_with_one_workspace_become_one(database: Database) -> None:
