@@ -246,3 +246,15 @@ async def test_a_member_without_a_password_cannot_choose_one(tmp_path: Path, pro
         refused = await browser.post("/auth/password/change", json={"present": "", "password": "a long password"})
         assert refused.status_code == 403
         assert not team.members.require("ada@example.org").has_password
+
+
+async def test_the_end_of_access_at_the_provider_ends_approved_devices(tmp_path: Path, provider: FakeProvider) -> None:
+    async with serving(tmp_path, provider, checkEvery="1s") as team, team.browser() as browser:
+        await sign_in(team, browser)
+        begun = (await browser.post("/auth/device", json={"client": "laptop"})).json()
+        assert (await browser.post("/auth/device/approve", json={"code": begun["code"]})).status_code == 200
+        assert (await browser.post("/auth/device/token", json={"device": begun["device"]})).json()["token"]
+        member = team.members.require("ada@example.org").id
+        assert {access.kind for access in team.access.list_of(member)} == {"provider", "device"}
+        provider.set_user("ada", **{**ADA, "groups": []})
+        await wait_until(lambda: team.access.list_of(member) == ())

@@ -153,6 +153,12 @@ class AccessStore:
         with self._database.transaction() as transaction:
             transaction.run("end_all_access", member=member, now=self._database.now(), kept=[])
 
+    def end_at_provider(self, member: str) -> None:
+        """End what rests on the identity provider: the sign-ins there, and the devices that were approved with them."""
+        with self._database.transaction() as transaction:
+            kept = ["password", "service"]
+            transaction.run("end_all_access", member=member, now=self._database.now(), kept=kept)
+
     def due(self) -> tuple[str, ...]:
         """The ids of sign-ins for which the identity provider has to be asked again."""
         with self._database.transaction() as transaction:

@@ -221,7 +221,10 @@ class SignInService:
             await _in_thread(follow_groups, self._stores.members, member, identity, self._settings().provider)
         except ProviderUnavailable as error:
             log.warning("the identity provider could not be asked about %s: %s", member.login, error)
-        except (SignInRefused, ConfigError) as error:
+        except SignInRefused as error:
+            await _in_thread(self._stores.access.end_at_provider, member.id)
+            await self._note("sign_in_ended", member.login, because=str(error))
+        except ConfigError as error:  # the key has changed, which says nothing about the person
             await _in_thread(self._stores.access.end, access)
             await self._note("sign_in_ended", member.login, because=str(error))
         else:
