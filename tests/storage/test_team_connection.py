@@ -10,7 +10,7 @@ import pytest
 from retinue.core.errors import StorageError
 from retinue.storage.postgres.server import PostgresUnavailable
 from retinue.storage.postgres.state import PostgresDatabase
-from retinue.storage.postgres.team_storage import TeamConnection
+from retinue.storage.postgres.team_storage import TeamConnection, TeamStorage
 from tests.postgres import create_team_database
 from tests.storage.cut_connections import CuttingProxy
 
@@ -74,7 +74,7 @@ def test_the_outcome_of_a_commit_is_known_if_the_connection_is_cut(url: str, row
 
 
 def test_a_server_that_is_silent_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retinue.storage.postgres.team_storage.SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("retinue.storage.postgres.server.SILENCE_SECONDS", 0.3)
     with (
         CuttingProxy(url, b"pg_sleep", mute=True) as proxy,
         closing(TeamConnection(proxy.url, "red")) as connection,
@@ -85,6 +85,15 @@ def test_a_server_that_is_silent_is_given_up(url: str, monkeypatch: pytest.Monke
         assert proxy.cuts == 1
         _insert(database)
         assert database.read(COUNT)[0][0] == 1
+
+
+def test_a_server_that_is_silent_is_not_waited_for_with_a_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retinue.storage.postgres.server.SILENCE_SECONDS", 0.3)
+    with CuttingProxy(url, b"INSERT INTO lease", mute=True) as proxy, closing(TeamStorage(proxy.url, "red")) as team:
+        with pytest.raises(StorageError, match="too long"):
+            team.leases.lease("agent:main:main").try_acquire()
+        assert proxy.cuts == 1
+        assert team.leases.lease("agent:main:main").try_acquire()
 
 
 def _insert(database: PostgresDatabase) -> None:

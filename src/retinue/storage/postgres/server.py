@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
+from typing import Any, TypeVar
 
 import psycopg
 from msgspec import Struct
@@ -15,9 +17,14 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from retinue.core.errors import StorageError
 
 Connection = psycopg.Connection[TupleRow]
+R = TypeVar("R")
 
 MAX_CONNECTIONS = 8
 CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 10
+"""A statement that takes longer fails. It runs in the calling thread, which may serve other sessions."""
+SILENCE_SECONDS = STATEMENT_SECONDS + 1
+"""A server that says nothing for so long, although it should have cancelled the statement, is given up."""
 _MIGRATION_LOCK = 0x52_65_74_69
 """The key of the advisory lock that lets one process migrate at a time."""
 
@@ -49,23 +56,49 @@ class SchemaStatus(Struct, frozen=True):
     pending: tuple[str, ...]
 
 
+class ImpatientConnection(psycopg.Connection[TupleRow]):
+    """A connection that gives up a silent server: a stopped one cancels nothing, and its machine still answers."""
+
+    def wait(self, gen: Generator[Any, Any, R], *arguments: Any, **options: Any) -> R:
+        return super().wait(self._until_silence(gen), *arguments, **options)
+
+    def _until_silence(self, gen: Generator[Any, Any, R]) -> Generator[Any, Any, R]:
+        heard, ready = time.monotonic(), None
+        while True:
+            try:
+                wanted = next(gen) if ready is None else gen.send(ready)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            ready = yield wanted
+            if ready:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > SILENCE_SECONDS:
+                self.close()
+                raise psycopg.errors.QueryCanceled("the server does not answer")
+
+
 class PostgresServer:
     """A pool of connections to one database; any thread may use it. Connections are opened when they are needed.
 
-    They see the rows of `team`; without it they see none of any team until a transaction names one.
+    They see the rows of `team`; without it they see none of any team until a transaction names one. `impatient` ones are
+    for short statements in threads that serve others, too.
     """
 
-    def __init__(self, url: str, *, team: str | None = None, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self, url: str, *, team: str | None = None, max_connections: int = MAX_CONNECTIONS, impatient: bool = False
+    ) -> None:
         self.url = url
         self._team = team
+        self._impatient = impatient
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError:
             raise StorageError(
                 "`storage.url` is not an address of PostgreSQL. Write it as postgresql://user:password@host:5432/database."
             ) from None
-        self._pool = ConnectionPool(
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
+            connection_class=ImpatientConnection if impatient else psycopg.Connection[TupleRow],
             min_size=0,
             max_size=max_connections,
             timeout=CONNECT_SECONDS,
@@ -78,6 +111,8 @@ class PostgresServer:
     def _become(self, connection: Connection) -> None:
         if self._team is not None:
             connection.execute("SELECT set_config('app.team', %s, false)", (self._team,))
+        if self._impatient:
+            connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_SECONDS}s",))
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:

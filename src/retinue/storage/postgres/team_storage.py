@@ -6,18 +6,20 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.rows import RowFactory, TupleRow, tuple_row
+from psycopg.rows import RowFactory, tuple_row
 
 from retinue.storage.postgres.leases import PostgresLeases
 from retinue.storage.postgres.server import (
     CONNECT_SECONDS,
+    STATEMENT_SECONDS,
     Connection,
+    ImpatientConnection,
     PostgresServer,
     PostgresUnavailable,
     StatementTooSlow,
@@ -26,11 +28,6 @@ from retinue.storage.postgres.server import (
 
 log = logging.getLogger(__name__)
 
-STATEMENT_SECONDS = 10
-"""A statement that takes longer fails. It runs in the calling thread, which may serve other sessions."""
-
-SILENCE_SECONDS = STATEMENT_SECONDS + 1
-"""A server that says nothing for so long, although it should have cancelled the statement, is given up."""
 OUTCOME_SECONDS = 2.0
 """How long it is waited for the end of a transaction whose connection was lost."""
 
@@ -40,27 +37,6 @@ IDLE_SECONDS = 5
 """A transaction whose process does nothing for so long is rolled back."""
 
 Values = Mapping[str, Any] | Sequence[Any]
-
-
-class _ImpatientConnection(psycopg.Connection[TupleRow]):
-    """A connection that gives up a silent server: a stopped one cancels nothing, and its machine still answers."""
-
-    def wait(self, gen: Generator[Any, Any, R], *arguments: Any, **options: Any) -> R:
-        return super().wait(self._until_silence(gen), *arguments, **options)
-
-    def _until_silence(self, gen: Generator[Any, Any, R]) -> Generator[Any, Any, R]:
-        heard, ready = time.monotonic(), None
-        while True:
-            try:
-                wanted = next(gen) if ready is None else gen.send(ready)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            ready = yield wanted
-            if ready:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > SILENCE_SECONDS:
-                self.close()
-                raise psycopg.errors.QueryCanceled("the server does not answer")
 
 
 class TeamConnection:
@@ -176,7 +152,7 @@ class TeamConnection:
         return self._connection
 
     def _connect(self) -> Connection:
-        connection = _ImpatientConnection.connect(
+        connection = ImpatientConnection.connect(
             self._url,
             autocommit=True,
             connect_timeout=int(CONNECT_SECONDS),
@@ -206,7 +182,7 @@ class TeamStorage:
     def __init__(self, url: str, team: str) -> None:
         self.url = url
         self.team = team
-        self.server = PostgresServer(url)
+        self.server = PostgresServer(url, impatient=True)
         self.connection = TeamConnection(url, team)
         self.leases = PostgresLeases(self.server, team)
 
