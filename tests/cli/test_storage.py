@@ -148,6 +148,15 @@ def test_tokens_are_created_and_revoked_where_the_gateways_look_them_up(retinue:
 
 
 @pytest.mark.slow
+def test_a_backup_says_that_the_database_is_not_in_it(retinue: RunCommand, home: Path) -> None:
+    retinue("init", "--yes")
+    assert "pg_dump" not in retinue("backup", "create").err
+    retinue("config", "set", "storage.url", create_database())
+    for options in ((), ("--agent", "main")):
+        assert "pg_dump" in retinue("backup", "create", *options).err
+
+
+@pytest.mark.slow
 def test_a_move_that_cannot_be_made_says_why(retinue: RunCommand, home: Path) -> None:
     retinue("init", "--yes")
     for to, why in (
