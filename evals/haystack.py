@@ -35,7 +35,7 @@ CHARS_PER_TOKEN = 4
 TOKENS_PER_CHAT = 1_000_000
 _TURNS = 60
 _ANSWER_LINES = 12
-_MOST_WORDS = 60
+_MAX_WORDS = 60
 
 
 class Babble:
@@ -52,7 +52,7 @@ class Babble:
     def line(self) -> str:
         words: list[str] = []
         word = self._dice.choice(self._next[""])
-        while word and len(words) < _MOST_WORDS:
+        while word and len(words) < _MAX_WORDS:
             words.append(word)
             word = self._dice.choice(self._next[word])
         return " ".join(words)

@@ -230,7 +230,7 @@ async def test_a_wrong_command_is_explained_and_help_is_aligned_when_it_is_narro
         terminal.press("/stauts\r")
         await terminal.wait_for("There is no command /stauts. Did you mean /status?")
         terminal.press("/help\r")
-        await terminal.wait_for("Skills:")
+        await terminal.wait_for("Skills, which /commands describes")
         lines = [line for line in terminal.text.split("you › /help\n")[1].splitlines() if line.strip()]
         described = [line for line in lines if line.startswith(" " * 10)]
         assert len(described) > 10

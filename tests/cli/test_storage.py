@@ -12,6 +12,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.dispatch.inbox import Inbox
+from retinue.gateway.auth.tokens import TokenStore
 from retinue.runtime.agents.workspace import open_sessions
 from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
@@ -147,6 +148,32 @@ def test_a_home_moves_to_postgresql_and_back(retinue: RunCommand, home: Path, mo
     assert retinue("usage", "--json").data["groups"] == usage
     after = {path.name: path.read_bytes() for path in (home / "agents").rglob("*/sessions/*.jsonl*")}
     assert {name: after[name] for name in (path.name for path in before)} == {p.name: b for p, b in before.items()}
+
+
+@pytest.mark.slow
+def test_tokens_are_created_and_revoked_where_the_gateways_look_them_up(retinue: RunCommand, home: Path) -> None:
+    retinue("init", "--yes")
+    retinue("config", "set", "storage.url", create_database())
+    created = retinue("gateway", "token", "create", "--name", "laptop", "--json").data
+    code = retinue("gateway", "pair", "--json").data["code"]
+    loaded = load_home(HomePaths(home))
+    with closing(loaded.open_state()) as database:
+        tokens = TokenStore(database, loaded.clock)
+        assert [(each.id, each.name) for each in tokens.list()] == [(created["id"], "laptop")]
+        assert tokens.redeem(code, "phone") is not None
+    assert [each["name"] for each in retinue("gateway", "devices", "list", "--json").data["paired"]] == ["phone"]
+    retinue("gateway", "token", "revoke", "laptop")
+    (listed,) = [each for each in retinue("gateway", "token", "list", "--json").data if each["name"] == "laptop"]
+    assert listed["state"] == "revoked"
+
+
+@pytest.mark.slow
+def test_a_backup_says_that_the_database_is_not_in_it(retinue: RunCommand, home: Path) -> None:
+    retinue("init", "--yes")
+    assert "pg_dump" not in retinue("backup", "create").err
+    retinue("config", "set", "storage.url", create_database())
+    for options in ((), ("--agent", "main")):
+        assert "pg_dump" in retinue("backup", "create", *options).err
 
 
 @pytest.mark.slow

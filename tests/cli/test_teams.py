@@ -130,6 +130,8 @@ def test_the_log_of_a_team_is_verified_searched_exported_and_erased(team: RunCom
     assert {"n", "at", "kind", "who", "details", "previous", "hash"} <= lines[0].keys()
     assert lines[-1]["kind"] == "audit_exported"
 
+    team("members", "service", "weekly")
+    assert "agent:main:direct:member." in team("members", "erase", "weekly", "--yes").out
     erased = team("members", "erase", "nightly", "--yes", "--json").data
     assert (erased["id"], erased["entries"]) == (member, 1)
     assert team("teams", "log", "--search", "nightly", "--json").data["entries"] == []

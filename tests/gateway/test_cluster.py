@@ -93,12 +93,15 @@ async def test_a_front_end_accepts_what_a_worker_answers(team: Team) -> None:
     async with team.gateway("front", "front") as front:
         run = await submit(front, "agent:main:ideas", "hello")
         assert team.processes.free_sessions() == ["agent:main:ideas"]
-        async with team.gateway("worker", "worker"), front.hall.client() as client:
+        async with team.gateway("worker", "worker") as worker, front.hall.client() as client:
             answer = await client.wait(run)
             assert (answer.status, answer.text) == (TurnStatus.OK, "done")
             found = team.processes.status()
             assert {each.role: each.automation for each in found.workers} == {"front": True, "worker": False}
             assert dict(found.queues) == {"waiting": 0, "claimed": 0}
+            for gateway in (front, worker):
+                async with gateway.hall.http() as http:
+                    assert (await http.get("/readyz")).json() == {"ok": True, "draining": False}
     assert team.said(SessionKey.parse("agent:main:ideas")) == ["UserMessage: hello", "AssistantMessage: done"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from evals.measure import build_index
 
 from retinue.memory.facts import MAX_FACT_CHARS, find_facts
-from retinue.memory.standing import MOST_FACTS, STANDING_NOTE, added_items, read_item, without_item
+from retinue.memory.standing import MAX_FACTS, STANDING_NOTE, added_items, read_item, without_item
 
 pytestmark = pytest.mark.anyio
 
@@ -111,7 +111,7 @@ async def test_general_instructions_govern_every_message_and_preferences_related
 async def test_the_newest_general_instructions_are_kept_if_there_are_too_many(tmp_path: Path) -> None:
     note = "".join(f"- Always obey rule number {number}.\n" for number in range(20))
     found = await governing(tmp_path, "Hello there.", {STANDING_NOTE: note})
-    assert found == [f"Always obey rule number {number}." for number in range(20 - MOST_FACTS, 20)]
+    assert found == [f"Always obey rule number {number}." for number in range(20 - MAX_FACTS, 20)]
 
 
 async def test_notes_without_standing_facts_bring_none(tmp_path: Path) -> None:

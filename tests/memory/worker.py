@@ -40,7 +40,9 @@ async def search(index: MemoryIndex, seconds: float) -> None:
     while time.monotonic() < end or not searches:
         result = await index.search("harbour wall", refresh=False)
         assert (result.mode, result.reason) == ("hybrid", None), result
-        assert len(result.hits) == index.rules.limits.max_results, result
+        limits = index.rules.limits
+        room = limits.total_chars - sum(len(hit.snippet) for hit in result.hits)
+        assert len(result.hits) == limits.max_results or room < limits.snippet_chars, result
         for hit in result.hits:
             lines = hit.snippet.split("\n")
             assert len(lines) == hit.end_line - hit.start_line + 1, hit

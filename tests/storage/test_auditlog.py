@@ -46,6 +46,14 @@ def test_a_log_that_was_never_written_is_empty_and_sound(log: AuditLog) -> None:
     assert damages(log) == []
 
 
+def test_the_head_is_the_hash_of_the_last_line(log: AuditLog) -> None:
+    assert log.head == "0" * 64
+    log.record("approval", "owner", {"command": "ls"})
+    log.record("approval", "owner", {"command": "cat"})
+    *_, last = log.entries()
+    assert log.head == last["hash"]
+
+
 def test_nobody_else_can_read_it(log: AuditLog) -> None:
     fill(log)
     assert {file.stat().st_mode & 0o777 for file in log.path.parent.iterdir()} == {0o600}

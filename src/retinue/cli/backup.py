@@ -68,15 +68,20 @@ def create(invocation: Invocation, agent: str | None, folder: Path | None, passp
     """
     from datetime import UTC, datetime
 
+    from retinue.runtime.home import load_home
     from retinue.storage.backup.create import create_backup
 
     repository = _open(invocation, folder, passphrase_file)
-    scope = None
+    home, scope = load_home(invocation.home), None
     if agent is not None:
         from retinue.runtime.automation.agent_copies import scope_of_agent
 
-        home = invocation.load_home()
         scope = scope_of_agent(home, home.agent_id(agent))
+    if home.config.storage.url is not None:
+        invocation.note(
+            "Sessions, jobs and other state are in PostgreSQL (`storage.url`) and not in this backup. Back up the "
+            "database with pg_dump."
+        )
     with repository.locked(exclusive=True):
         done = create_backup(invocation.home.path, repository, datetime.now(UTC), scope)
     data = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -329,10 +329,8 @@ def _requests(home: HomePaths) -> Iterator[PairingStore]:
 
 @contextmanager
 def _database(home: HomePaths) -> Iterator[Database]:
-    from retinue.storage.database import DATABASE_NAME, SqliteDatabase
+    """Open the state in which the gateway of a home looks tokens up: a file, or the database of `storage.url`."""
+    from retinue.runtime.home import load_home
 
-    database = SqliteDatabase(home.path / DATABASE_NAME)
-    try:
+    with closing(load_home(home).open_state(newer="refuse")) as database:
         yield database
-    finally:
-        database.close()

@@ -158,12 +158,13 @@ def erase(invocation: Invocation, which: str, yes: bool) -> None:
         member = store.require(which)
         store.require_other_owner(member.id)
         count = log.erase(member, CLI)
-    kept = {
-        "sessions": [own_session(agent, member.id) for agent in home.config.agents.ids],
-        "folder": Person.of_member(member.id).folder,
-    }
-    text = f"Erased {member.id}, and the content of {count} entries of the audit log."
-    invocation.show({"id": member.id, "entries": count, "kept": kept}, text)
+    sessions = [own_session(agent, member.id) for agent in home.config.agents.ids]
+    folder = Person.of_member(member.id).folder
+    text = (
+        f"Erased {member.id}, and the content of {count} entries of the audit log.\n"
+        f"These stay, if they exist: the sessions {', '.join(sessions)}, and {folder} in the workspaces."
+    )
+    invocation.show({"id": member.id, "entries": count, "kept": {"sessions": sessions, "folder": folder}}, text)
 
 
 @members.command("sign-out")

@@ -80,7 +80,7 @@ def install(
     state = "It can be used now." if accepted else f"It is off until you accept it: retinue skills accept {folder.name}"
     title = f"{folder.name} {fetched.origin.version}".rstrip()
     shown = f"Installed {title} ({count(len(files), 'file')}) in {folder}. {state}"
-    invocation.show(describe_locked(folder, entry) | {"findings": _plain(_scan(files))}, shown)
+    invocation.show(describe_locked(folder, entry) | {"findings": describe_findings(_scan(files))}, shown)
 
 
 @click.command(cls=Command)
@@ -330,7 +330,8 @@ def _scan(files: Mapping[str, SkillContent]) -> tuple[SkillFinding, ...]:
     return scan_files(_without_mark(files))
 
 
-def _plain(findings: Iterable[SkillFinding]) -> list[dict[str, Any]]:
+def describe_findings(findings: Iterable[SkillFinding]) -> list[dict[str, Any]]:
+    """Return the findings as JSON."""
     return [
         {"file": each.file, "line": each.line, "rule": each.rule, "severity": str(each.severity)} for each in findings
     ]

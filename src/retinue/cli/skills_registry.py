@@ -10,7 +10,7 @@ import click
 
 from retinue.cli.common import Command, Invocation, ProgressBar, ask_is_possible, pass_invocation, table, which_agent
 from retinue.cli.skill_access import find_skill, load_skills, make_access, open_owner_home
-from retinue.cli.skills_install import format_findings, which_registry
+from retinue.cli.skills_install import describe_findings, format_findings, which_registry
 from retinue.cli.terminal import count
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ def login(invocation: Invocation, token: str | None, device: bool, logout: bool,
         if logout:
             write_token(home.paths.credentials, client.address, None)
             return {"registry": client.address, "handle": None}
-        given = token or await client.sign_in(make_access(home, registry, _ignore).site, _show_code, platform.node())
+        given = token or await client.sign_in(
+            make_access(home, registry, _show_no_progress).site, _show_code, platform.node()
+        )
         invocation.keep_quiet(given)
         client.use_token(given)
         account = await client.whoami()
@@ -181,10 +183,7 @@ def audit(invocation: Invocation, names: tuple[str, ...], remote: bool, everythi
         skills = [each for each in load_skills(home, agent_id) if everything or each.tier is not SkillTier.BUNDLED]
     found = [(name, each) for name, place in places.items() for each in _scan_folder(place)]
     found += [(skill.name, each) for skill in skills for each in _scan_folder(skill.folder)]
-    rows = [
-        {"name": name, "file": each.file, "line": each.line, "rule": each.rule, "severity": str(each.severity)}
-        for name, each in found
-    ]
+    rows = [{"name": name, **row} for name, each in found for row in describe_findings([each])]
     if remote:
         rows += _remote_findings(home, skills)
     texts = [f"{name}\n{format_findings([each for owner, each in found if owner == name])}" for name in _unique(found)]
@@ -284,7 +283,7 @@ def show_remote(invocation: Invocation, name: str) -> None:
     invocation.show(data, lambda: table([row for row in rows if row[1]]))
 
 
-def _ignore(what: str, done: int, total: int) -> None:
+def _show_no_progress(what: str, done: int, total: int) -> None:
     """Show no progress."""
 
 
@@ -304,7 +303,7 @@ def _ask_registry(
 
     from retinue.skills.registry.client import connect
 
-    access = make_access(home, registry, _ignore)
+    access = make_access(home, registry, _show_no_progress)
 
     async def run() -> Any:
         async with connect(access.site) as client:

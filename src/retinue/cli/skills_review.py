@@ -16,7 +16,7 @@ from retinue.cli.skill_access import (
     record_change,
     write_foreign_locks,
 )
-from retinue.cli.skills_install import format_findings
+from retinue.cli.skills_install import describe_findings, format_findings
 
 if TYPE_CHECKING:
     from retinue.runtime.home import Home
@@ -58,9 +58,7 @@ def diff(invocation: Invocation, name: str, agent_id: str | None) -> None:
 
     home = invocation.load_home()
     shown = HomeSkillReview(home, home.agent_id(agent_id)).show(name)
-    findings = [
-        {"file": each.file, "line": each.line, "rule": each.rule, "severity": each.severity} for each in shown.findings
-    ]
+    findings = describe_findings(shown.findings)
     if findings and shown.diff:
         invocation.note(format_findings(shown.findings))
     invocation.show(

@@ -13,7 +13,8 @@ from anyio.abc import TaskGroup
 from retinue.core.errors import RetinueError
 from retinue.core.fence import Fence
 from retinue.core.keys import SessionKey
-from retinue.gateway.gateway import Gateway
+from retinue.gateway.gateway import Gateway, NotReady
+from retinue.gateway.readiness import TeamReadiness
 from retinue.storage.postgres import Role
 from retinue.storage.postgres.team_storage import TeamStorage
 from retinue.storage.postgres.workers import TeamProcesses
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 AUTOMATION = "automation"
 """The lease of the gateway that runs jobs, heartbeats, channels and deliveries."""
+TAKE_OVER = "take-over"
 LOOK_SECONDS = 1.0
 """How often a gateway looks for sessions of ended processes if no message wakes it."""
 NOTICE_SECONDS = 0.05
@@ -37,10 +39,14 @@ class ClusterMember:
         self._gateway = gateway
         self._storage = storage
         self._processes = TeamProcesses(storage)
+        self._lease = storage.leases.lease(f"worker:{self.name}")
+        self._failing: set[str] = set()
+        """The parts of the work that failed when they were last tried."""
+        self.readiness = TeamReadiness(storage, self._find_problem)
 
     async def run(self, begin_automation: Callable[[Gateway, TaskGroup], None]) -> None:
         """Share the work of the team until cancelled."""
-        with self._storage.leases.lease(f"worker:{self.name}"):
+        with self._lease:
             self._processes.register(self.name, self.role, self._gateway.state.address)
             try:
                 async with anyio.create_task_group() as tasks:
@@ -60,7 +66,9 @@ class ClusterMember:
             try:
                 for text in self._processes.free_sessions():
                     self._gateway.runtime.dispatcher.take_over(SessionKey.parse(text))
+                self._failing.discard(TAKE_OVER)
             except RetinueError as error:
+                self._failing.add(TAKE_OVER)
                 log.warning("the work of other gateways cannot be read: %s", error)
             await self._next_look()
 
@@ -75,7 +83,9 @@ class ClusterMember:
         while True:
             try:
                 acquired = lease.try_acquire()
+                self._failing.discard(AUTOMATION)
             except RetinueError as error:
+                self._failing.add(AUTOMATION)
                 log.warning("jobs and channels cannot be taken over: %s", error)
                 acquired = False
             if not acquired:
@@ -99,3 +109,18 @@ class ClusterMember:
         except RetinueError as error:
             log.warning("it cannot be checked whether this gateway still runs jobs and channels: %s", error)
             return False
+
+    def _find_problem(self) -> NotReady | None:
+        """Return why the work of this gateway's role does not run; called in a thread."""
+        fence = self._lease.fence
+        if fence is None:
+            return NotReady("starting", "The gateway has not joined its team yet.")
+        if not self._processes.is_mine(fence):
+            return NotReady("work", "The lease of this gateway has expired, so others may continue its turns.")
+        if TAKE_OVER in self._failing:
+            return NotReady("work", "The messages that wait for a turn cannot be read. The log has the details.")
+        if AUTOMATION in self._failing:
+            return NotReady(
+                "work", "It cannot be checked which gateway runs jobs and channels. The log has the details."
+            )
+        return None

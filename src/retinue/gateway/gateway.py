@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -43,6 +43,13 @@ OWNER_SCOPES = frozenset({Scope.APPROVE, Scope.PAIR, Scope.ADMIN})
 """The scopes of the owner. An agent that had one of them could approve its own requests."""
 
 
+class NotReady(Struct, frozen=True):
+    """Why a gateway does not serve at the moment: a word for programs, and a sentence."""
+
+    kind: Literal["starting", "draining", "database", "migrations", "work"]
+    message: str
+
+
 class GatewayState:
     """What a gateway reports about itself."""
 
@@ -52,6 +59,8 @@ class GatewayState:
         self.role: Role = "all"
         self.ready = False
         self.draining = False
+        self.find_obstacle: Callable[[], Awaitable[NotReady | None]] | None = None
+        """Returns why a gateway of a team is not ready; None without `storage.url`."""
         self.metrics = Metrics()
 
 

@@ -264,7 +264,9 @@ def _begin_work(gateway: Gateway, tasks: TaskGroup) -> None:
         return
     from retinue.gateway.cluster import ClusterMember  # most homes have no team
 
-    tasks.start_soon(ClusterMember(gateway, team, gateway.state.role).run, _begin_automation)
+    member = ClusterMember(gateway, team, gateway.state.role)
+    gateway.state.find_obstacle = member.readiness.find_obstacle
+    tasks.start_soon(member.run, _begin_automation)
 
 
 def _begin_automation(gateway: Gateway, tasks: TaskGroup) -> None:

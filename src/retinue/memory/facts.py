@@ -15,7 +15,7 @@ from retinue.memory.search.turns import StandingKind
 MAX_MESSAGE_CHARS = 4_000
 """Longer messages are pasted texts rather than statements."""
 MAX_FACT_CHARS = 200
-_LEAST_WORDS = 3
+_MIN_WORDS = 3
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+")
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -80,7 +80,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _recognise(sentence: str) -> StatedFact | None:
-    if len(sentence.split()) < _LEAST_WORDS:
+    if len(sentence.split()) < _MIN_WORDS:
         return None
     order = _INSTRUCTION.match(sentence)
     if order and not sentence.endswith("?") and _is_order(order["verb"]):
@@ -91,7 +91,7 @@ def _recognise(sentence: str) -> StatedFact | None:
     # People state a preference and ask something about it in one sentence; only the statement lasts.
     clause = sentence if len(sentence) <= MAX_FACT_CHARS // 2 else sentence[stated.start() :]
     clause = _REST.sub("", clause)
-    if clause.endswith("?") or not _PREFERENCE.search(clause) or len(clause.split()) < _LEAST_WORDS:
+    if clause.endswith("?") or not _PREFERENCE.search(clause) or len(clause.split()) < _MIN_WORDS:
         return None
     return StatedFact("preference", _shortened(clause[0].upper() + clause[1:]))
 

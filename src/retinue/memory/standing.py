@@ -26,11 +26,11 @@ NOTE_HEADER = (
 MAX_LISTED = 500
 MAX_RECALLED = 64
 """The number of chunks, the newest first, whose facts may govern a message."""
-MOST_FACTS = 8
-MOST_CHARS = 1_000
-COMMON_WORD = 0.2
+MAX_FACTS = 8
+MAX_TOTAL_CHARS = 1_000
+COMMON_WORD_NEARNESS = 0.2
 """How near a word makes a fact that has it in common with the message."""
-LEAST_NEAR = 0.2
+MIN_NEARNESS = 0.2
 
 _ITEM = re.compile(r"\s{0,3}[-*+]\s+(\S.*)")
 _CONDITION = re.compile(
@@ -114,15 +114,15 @@ def choose_governing(
     asked = {stemmer.stem(word) for word in query.words if word not in query.asking}
     rated = []
     for place, placed in enumerate(facts):
-        near = max(_cosine(placed, similar), COMMON_WORD * _common_words(placed.fact.text, asked, stemmer))
-        if placed.fact.kind == "instruction" or near >= LEAST_NEAR:
+        near = max(_cosine(placed, similar), COMMON_WORD_NEARNESS * _common_words(placed.fact.text, asked, stemmer))
+        if placed.fact.kind == "instruction" or near >= MIN_NEARNESS:
             # Of two instructions for every message, the later one is more probably still meant.
             rated.append((placed.fact.is_general, near if not placed.fact.is_general else place, place))
     chosen: dict[str, int] = {}
-    left = MOST_CHARS
+    left = MAX_TOTAL_CHARS
     for _, _, place in sorted(rated, reverse=True):
         text = facts[place].fact.text
-        if len(chosen) < MOST_FACTS and len(text) <= left and text.casefold() not in chosen:
+        if len(chosen) < MAX_FACTS and len(text) <= left and text.casefold() not in chosen:
             chosen[text.casefold()] = place
             left -= len(text)
     return tuple(facts[place].fact for place in sorted(chosen.values()))

@@ -42,6 +42,12 @@ def site() -> Iterator[Site]:
                     found |= {} if last else {"Link": '</pages?page=2>; rel="next"'}
                 case "/zipped":
                     data, found["Content-Encoding"] = gzip.compress(data), "gzip"
+                case "/bomb":
+                    data, found["Content-Encoding"] = gzip.compress(bytes(60_000_000), 1), "gzip"
+                case "/cut":
+                    data, found["Content-Encoding"] = gzip.compress(data)[:-9], "gzip"
+                case "/empty":
+                    data, found["Content-Encoding"] = b"", "gzip"
                 case "/away":
                     status, found["Location"] = 302, site.address.replace("127.0.0.1", "localhost") + "/landed"
                 case "/busy" if site.busy:
@@ -142,3 +148,9 @@ def test_bad_input_is_refused(request_script: Script) -> None:
     assert "cannot reach 127.0.0.1:9" in request_script.fail("http://127.0.0.1:9/", "--retries", 0)
     assert "write NAME=VALUE" in request_script.fail("http://127.0.0.1:9/", "--header", "a\nb=c")
     assert "cannot read nowhere" in request_script.fail("http://127.0.0.1:9/", "--data", "@nowhere")
+
+
+def test_what_cannot_be_decompressed_is_refused(request_script: Script, site: Site) -> None:
+    assert "larger than 50,000,000 bytes" in request_script.fail(f"{site.address}/bomb")
+    assert "its end is missing" in request_script.fail(f"{site.address}/cut")
+    assert request_script.run(f"{site.address}/empty") == "\n"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow  # a process for each call of the script
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 DOCX = f"""<w:document {W}><w:body>
 <w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Offer</w:t></w:r></w:p>
-<w:p><w:r><w:t>Dear </w:t></w:r><w:r><w:t>Ada,</w:t></w:r></w:p>
+<w:p><w:r><w:t>Dear </w:t></w:r><w:del><w:r><w:delText>Bob</w:delText></w:r></w:del><w:r><w:t>Ada,</w:t></w:r></w:p>
 <w:p><w:pPr><w:numPr/></w:pPr><w:r><w:t>tea</w:t></w:r></w:p>
 <w:tbl><w:tr><w:tc><w:p><w:r><w:t>Item</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>a|b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
 </w:body></w:document>"""

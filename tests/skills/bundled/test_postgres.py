@@ -58,6 +58,12 @@ def test_a_query_prints_a_table(pg: Script) -> None:
         ("EXPLAIN ANALYZE DELETE FROM orders", "only reading is possible"),
         ("SELECT 1; DELETE FROM orders", "one query at a time"),
         ("SELECT ';' /* ; */; COMMIT", "one query at a time"),
+        ("SELECT E'\\''; COMMIT; SET transaction_read_only = off; DELETE FROM orders; SELECT 'a'", "one query"),
+        (
+            "SELECT 1 AS a$b$; COMMIT; SET transaction_read_only = off; DELETE FROM orders; SELECT 1 AS a$b$",
+            "one query",
+        ),
+        ("SELECT 1 --\r; COMMIT; SET transaction_read_only = off; DELETE FROM orders", "one query"),
         ("SELECT set_config('transaction_read_only', 'off', false)", "settings cannot be changed"),
         ("\\! touch ran", "only queries"),
         ("SELECT 1 \\! touch ran", "syntax error"),

@@ -49,6 +49,13 @@ def test_a_snoozed_reminder_comes_later(reminders: Script) -> None:
     assert reminders.json("snooze", 1, "--for", "30m", *NOW)[0]["at"] == "2030-05-14T19:30"
 
 
+def test_a_snoozed_reminder_repeats_at_its_own_time(reminders: Script) -> None:
+    reminders.run("add", "Water", "--at", "2030-05-14 18:00", "--every", "day")
+    reminders.run("snooze", 1, "--for", "30m", *NOW)
+    reminders.run("snooze", 1, "--for", "2h", *NOW)
+    assert reminders.json("done", 1, *NOW)[0]["at"] == "2030-05-15T18:00"
+
+
 def test_bad_input_is_refused(reminders: Script, workspace: Workspace) -> None:
     assert "there is no reminder 7" in reminders.fail("done", 7)
     assert "2h" in reminders.misuse("add", "x", "--in", "soon")

@@ -181,7 +181,7 @@ class DocumentSettings(OpenSettings):
     enabled: bool = key(True)
     """Whether the agent gets their text with the message."""
     max_chars: int = key(20_000, ge=0)
-    """How much of the text of one document is part of the message; the agent can read the rest."""
+    """How many characters of the documents of a message come with it; the agent can read the rest."""
 
 
 class MediaSettings(OpenSettings):
@@ -190,7 +190,7 @@ class MediaSettings(OpenSettings):
     audio: AudioSettings = key(AudioSettings)
     """Voice notes."""
     documents: DocumentSettings = key(DocumentSettings)
-    """Documents."""
+    """The text of documents that come with messages."""
     keep_days: int = key(90, ge=0)
     """After how many days files of messages are deleted from `media/`; 0 keeps them."""
 

@@ -12,11 +12,21 @@ HELP_COLUMN = 22
 
 
 def _help(target: CommandTarget, rest: str) -> Answer:
-    lines = _align((command.usage or f"/{command.name}", command.summary) for command in target.commands())
-    skills = _align((f"/{name}", about) for name, about in target.skill_commands().items())
+    lines, skills = _list_commands(target), target.skill_commands()
     if skills:
-        lines += ["", "Skills:", *skills]
+        lines += ["", f"Skills, which /commands describes: {' '.join(f'/{name}' for name in skills)}"]
     return Answer("\n".join(lines))
+
+
+def _commands(target: CommandTarget, rest: str) -> Answer:
+    lines, skills = _list_commands(target), target.skill_commands()
+    if skills:
+        lines += ["", "Skills:", *_align((f"/{name}", about) for name, about in skills.items())]
+    return Answer("\n".join(lines))
+
+
+def _list_commands(target: CommandTarget) -> list[str]:
+    return _align((command.usage or f"/{command.name}", command.summary) for command in target.commands())
 
 
 def _align(rows: Iterable[tuple[str, str]]) -> list[str]:
@@ -38,7 +48,7 @@ async def _skill(target: CommandTarget, rest: str) -> Answer:
 
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "List the commands.", _help),
-    SlashCommand("commands", "List the commands.", _help),
+    SlashCommand("commands", "List the commands and describe the skills.", _commands),
     SlashCommand("skill", "Use a skill.", _skill, "/skill <name> [what to do]"),
     SlashCommand(
         "config",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from retinue.gateway.endpoint import RouteEndpoint
-from retinue.gateway.gateway import Gateway
+from retinue.gateway.gateway import Gateway, GatewayState, NotReady
 from retinue.gateway.metrics import CONTENT_TYPE, gauge, memory_megabytes, render_metrics
 from retinue.wire.protocol import Scope
 
@@ -22,9 +23,24 @@ async def healthz(gateway: Gateway, request: Request) -> JSONResponse:
 
 
 async def readyz(gateway: Gateway, request: Request) -> JSONResponse:
-    draining = gateway.state.draining
-    ready = gateway.state.ready and not draining
-    return JSONResponse({"ok": ready, "draining": draining}, 200 if ready else 503)
+    state = gateway.state
+    ready = state.ready and not state.draining
+    body: dict[str, object] = {"ok": ready, "draining": state.draining}
+    if gateway.runtime.home.config.storage.url is not None:
+        obstacle = await _find_obstacle(state)
+        body["ok"] = ready = obstacle is None
+        if obstacle is not None:
+            body["reason"] = to_builtins(obstacle)
+    return JSONResponse(body, 200 if ready else 503)
+
+
+async def _find_obstacle(state: GatewayState) -> NotReady | None:
+    """Return why a gateway of a team does not serve at the moment; None if it does."""
+    if state.draining:
+        return NotReady("draining", "The gateway is shutting down and accepts no more messages.")
+    if not state.ready or state.find_obstacle is None:
+        return NotReady("starting", "The gateway has not started yet.")
+    return await state.find_obstacle()
 
 
 async def metrics(gateway: Gateway, request: Request) -> PlainTextResponse:

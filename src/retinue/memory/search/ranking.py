@@ -15,7 +15,7 @@ from retinue.core.labels import Label, mix
 from retinue.memory.search.lexical import TermMatch
 from retinue.memory.search.rules import SearchLimits
 from retinue.memory.search.signals import NO_SIGNALS, LineWeights, Signals
-from retinue.memory.search.snippets import SHORTEST_PART, ScoredLine, Snippet, cut_snippet, split_long_line
+from retinue.memory.search.snippets import MIN_PART_CHARS, ScoredLine, Snippet, cut_snippet, split_long_line
 from retinue.memory.search.turns import owner_lines, standing_kind, starts_owner_turn, without_speaker
 from retinue.memory.store.protocol import Source, StoredChunk
 
@@ -324,7 +324,7 @@ def _most_value(item: ScoredChunk, rating: LineRating) -> float:
     # What the owner says starts a chunk; a chunk without signals is a whole file.
     if signals.owner or signals == NO_SIGNALS:
         exponent += weights.owner + weights.instruction
-    parts = text.count("\n") + 1 + len(text) // SHORTEST_PART
+    parts = text.count("\n") + 1 + len(text) // MIN_PART_CHARS
     return parts * math.exp(exponent)
 
 

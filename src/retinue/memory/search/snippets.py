@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 _SEGMENT = 160
-SHORTEST_PART = _SEGMENT // 2
+MIN_PART_CHARS = _SEGMENT // 2
 """A long line is split at a space after at least so many characters."""
 
 
@@ -36,7 +36,7 @@ def split_long_line(text: str) -> list[str]:
     while start < len(text):
         end = start + _SEGMENT
         if end < len(text):
-            space = text.rfind(" ", start + SHORTEST_PART, end)
+            space = text.rfind(" ", start + MIN_PART_CHARS, end)
             end = space + 1 if space > 0 else end
         parts.append(text[start:end])
         start = end

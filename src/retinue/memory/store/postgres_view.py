@@ -26,7 +26,7 @@ WORDS: Final = 0
 PAIRS: Final = 1
 
 _K1, _B = 1.2, 0.75
-_LEAST_WEIGHT = 1e-6
+_MIN_WEIGHT = 1e-6
 _NO_LIMIT = 1_000_000_000
 
 
@@ -182,7 +182,7 @@ class PostgresView:
 
 def inverse_frequency(seen: int, chunks: int) -> float:
     """Return the weight of a term as SQLite's full-text index computes it."""
-    return max(math.log((chunks - seen + 0.5) / (seen + 0.5)), _LEAST_WEIGHT)
+    return max(math.log((chunks - seen + 0.5) / (seen + 0.5)), _MIN_WEIGHT)
 
 
 def count_phrase(phrase: Sequence[str], places: Mapping[str, Sequence[int]]) -> int:

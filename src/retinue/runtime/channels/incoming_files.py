@@ -65,7 +65,7 @@ class FileReader(Struct, frozen=True, eq=False):
             if media_type in PICTURES and len(data) <= MAX_PICTURE_BYTES:
                 images.append(Image(media_type, base64.b64encode(data).decode()))
             facts = f"{stored} ({name}, {media_type}, {len(data):,} bytes)"
-            found = await _read_text(data, media_type) if room and has_text(media_type) else _Read()
+            found = await _read_text(data, media_type) if room and has_text(media_type) else _DocumentText()
             lines.append(f"[Attached: {facts}{found.note}]")
             if found.text:
                 shown = found.text[:room]
@@ -117,15 +117,15 @@ class FileReader(Struct, frozen=True, eq=False):
         return store_media(agent, self.arrival.origin, destination, data, media_type)
 
 
-class _Read(Struct, frozen=True):
+class _DocumentText(Struct, frozen=True):
     """The text of a document, or a note why there is none."""
 
     text: str = ""
     note: str = ""
 
 
-async def _read_text(data: bytes, media_type: str) -> _Read:
+async def _read_text(data: bytes, media_type: str) -> _DocumentText:
     try:
-        return _Read(text=await anyio.to_thread.run_sync(extract_text, data, media_type))
+        return _DocumentText(text=await anyio.to_thread.run_sync(extract_text, data, media_type))
     except DocumentUnreadable as error:
-        return _Read(note=f"; its text could not be read: {literal(str(error), 200)}")
+        return _DocumentText(note=f"; its text could not be read: {literal(str(error), 200)}")

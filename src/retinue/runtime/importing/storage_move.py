@@ -211,13 +211,13 @@ def _verify(home: Home, source: Storage, target: Storage) -> None:
     for table, columns in list_tables().items():
         mine, theirs = (_digest(map(repr, _read_table(each, table, columns))) for each in (source, target))
         if mine != theirs:
-            wrong.append(f"table {table}: {mine[0]} rows here, {theirs[0]} there")
+            wrong.append(f"table {table}: {mine[0]} rows in the source, {theirs[0]} in the copy")
     for agent in _find_agents(home):
         first, second = source.sessions(agent), target.sessions(agent)
         for session in first.list() if first.exists else ():
             mine, theirs = (_digest(_lines(each, session.id)) for each in (first, second))
             if mine != theirs:
-                wrong.append(f"session {session.key}: {mine[0]} entries here, {theirs[0]} there")
+                wrong.append(f"session {session.key}: {mine[0]} entries in the source, {theirs[0]} in the copy")
         if first.exists and not set(first.usage()) <= set(second.usage()):
             wrong.append(f"usage of {agent}")
         if first.exists and second.exists:

@@ -53,7 +53,7 @@ class SkillGuard:
             lock, damage = read_lock(self._home), ""
         except SkillError as error:
             lock, damage = SkillLock(), str(error)
-        written = self._find_agents([skill.folder for skill in skills if skill.tier in _OWNERS])
+        written = self._list_written([skill.folder for skill in skills if skill.tier in _OWNERS])
         checked = []
         for skill in skills:
             entry = lock.skills.get(folder_key(self._home, skill.folder)) if lock.skills else None
@@ -73,7 +73,7 @@ class SkillGuard:
     def _needs_review(self, skill: Skill) -> bool:
         return self._review_all or skill.tier is SkillTier.PROJECT or (skill.folder / _REGISTRY_MARK).exists()
 
-    def _find_agents(self, folders: list[Path]) -> frozenset[Path]:
+    def _list_written(self, folders: list[Path]) -> frozenset[Path]:
         return self._find_written(folders) if self._find_written is not None else frozenset()
 
     def _judge(self, skill: Skill, entry: LockedSkill | None, stamps: dict[str, Stamp], *, by_agent: bool) -> str:

@@ -252,7 +252,7 @@ class RegistryClient:
 
     async def sign_in(self, site: str, show: Callable[[RegistryDeviceCode], None], label: str) -> str:
         """Return a token for a code that `show` presents and the owner confirms in a browser."""
-        return await sign_in_by_device(self._connection, site, show, label=label, wait=self._connection.wait)
+        return await sign_in_by_device(self._connection, site, show, label=label)
 
     async def whoami(self) -> Account:
         return (await self._connection.get("/api/v1/whoami", AccountAnswer)).user

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -46,7 +46,6 @@ async def sign_in_by_device(
     show: Callable[[RegistryDeviceCode], None],
     *,
     label: str,
-    wait: Callable[[float], Awaitable[None]],
 ) -> str:
     """Show a code, wait until the owner has confirmed it, and return the token."""
     asked = {"scope": "read write", "site_url": site, "label": label}
@@ -62,7 +61,7 @@ async def sign_in_by_device(
     interval, left = min(max(code.interval, 1.0), MAX_INTERVAL_SECONDS), min(code.expires_in, MAX_SECONDS)
     request = {"device_code": code.device_code, "grant_type": GRANT}
     while left > 0:
-        await wait(interval)
+        await connection.wait(interval)
         left -= interval
         try:
             return (await connection.post("/api/cli/device/token", request, RegistryToken)).access_token

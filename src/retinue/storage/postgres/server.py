@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ STATEMENT_SECONDS = 10
 """A statement that takes longer fails. It runs in the calling thread, which may serve other sessions."""
 SILENCE_SECONDS = STATEMENT_SECONDS + 1
 """A server that says nothing for so long, although it should have cancelled the statement, is given up."""
+RETRY_SECONDS = 0.5
+"""After this wait for a connection it is checked whether the server can be reached."""
 _MIGRATION_LOCK = 0x52_65_74_69
 """The key of the advisory lock that lets one process migrate at a time."""
 
@@ -80,8 +82,8 @@ class ImpatientConnection(psycopg.Connection[TupleRow]):
 class PostgresServer:
     """A pool of connections to one database; any thread may use it. Connections are opened when they are needed.
 
-    They see the rows of `team`; without it they see none of any team until a transaction names one. `impatient` ones are
-    for short statements in threads that serve others, too.
+    They see the rows of `team`; without it they see none of any team until a transaction names one. `impatient` ones
+    are for short statements in threads that serve others, too.
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class PostgresServer:
             min_size=0,
             max_size=max_connections,
             timeout=CONNECT_SECONDS,
+            # Its pauses between attempts double without a limit; after this time the next use begins anew.
+            reconnect_timeout=CONNECT_SECONDS,
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "retinue"},
             configure=self._become,
             check=ConnectionPool.check_connection,
@@ -117,13 +121,21 @@ class PostgresServer:
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """Lend a connection in autocommit mode; errors of the server become errors of the storage."""
-        with translated_errors():
+        with translated_errors(), ExitStack() as stack:
             if self._pool.closed:
-                # The pool tries again until its time is up, and then does not know why it failed.
-                psycopg.connect(self.url, connect_timeout=int(CONNECT_SECONDS)).close()
+                self._reach()
                 self._pool.open()
-            with self._pool.connection() as connection:
-                yield connection
+            try:
+                connection = stack.enter_context(self._pool.connection(RETRY_SECONDS))
+            except PoolTimeout:
+                # The pool waits in the same way for a server that refuses connections as for a connection in use.
+                self._reach()
+                connection = stack.enter_context(self._pool.connection())
+            yield connection
+
+    def _reach(self) -> None:
+        """Connect once without the pool, which waits until its time is up and then does not know why it failed."""
+        psycopg.connect(self.url, connect_timeout=int(CONNECT_SECONDS)).close()
 
     def migrate(self) -> SchemaStatus:
         """Apply the missing migrations, each in a transaction, while no other process does."""

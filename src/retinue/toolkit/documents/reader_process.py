@@ -24,30 +24,28 @@ def read_document(data: bytes, media_type: str) -> str:
     """Return the text of a document; raise `DocumentUnreadable` if that is not possible."""
     out = TextWriter()
     with suppress(TextFull):
-        match media_type:
-            case _ if media_type == PDF:
-                _read_pdf(data, out)
-            case _ if media_type == HTML:
-                _read_html(data, out)
-            case _:
-                _read_package(Package(data), media_type, out)
+        if media_type == PDF:
+            _read_pdf(data, out)
+        elif media_type == HTML:
+            _read_html(data, out)
+        else:
+            _read_package(Package(data), media_type, out)
     return out.text()
 
 
 def _read_package(package: Package, media_type: str, out: TextWriter) -> None:
     from retinue.toolkit.documents import office, sheets
 
-    match media_type:
-        case _ if media_type == DOCX:
-            office.read_word(package, out)
-        case _ if media_type == PPTX:
-            office.read_slides(package, out)
-        case _ if media_type == XLSX:
-            sheets.read_workbook(package, out)
-        case _ if media_type in (ODT, ODS, ODP):
-            package.read(office.ODF_PART, office.OpenDocumentReader(out))
-        case _:
-            raise DocumentUnreadable(f"files of the type {media_type} are not read")
+    if media_type == DOCX:
+        office.read_word(package, out)
+    elif media_type == PPTX:
+        office.read_slides(package, out)
+    elif media_type == XLSX:
+        sheets.read_workbook(package, out)
+    elif media_type in (ODT, ODS, ODP):
+        package.read(office.ODF_PART, office.OpenDocumentReader(out))
+    else:
+        raise DocumentUnreadable(f"files of the type {media_type} are not read")
 
 
 def _read_html(data: bytes, out: TextWriter) -> None:

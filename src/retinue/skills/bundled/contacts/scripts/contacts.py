@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keep people in a vCard file: add, find, list, import, remove, birthdays."""
+"""Keep people in a vCard file: add, find, import, remove, birthdays."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import http.client
 import json
 import os
@@ -24,6 +23,7 @@ MAX_BYTES = 50_000_000
 MAX_SHOWN = 20_000
 MAX_PAGES = 100
 RETRIES = 3
+WINDOW_BITS = {"gzip": 31, "deflate": 15}
 READS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -85,12 +85,19 @@ def send(url: str, options: argparse.Namespace, headers: dict[str, str], data: b
 
 
 def unpack(body: bytes, encoding: str) -> bytes:
+    """Return the content of a compressed body; a small body can contain gigabytes."""
+    if not body or encoding not in WINDOW_BITS:  # answers to HEAD name an encoding, too
+        return body
+    unpacker = zlib.decompressobj(WINDOW_BITS[encoding])
     try:
-        if encoding == "gzip":
-            return gzip.decompress(body)
-        return zlib.decompress(body) if encoding == "deflate" else body
-    except (OSError, zlib.error, EOFError) as failure:
+        content = unpacker.decompress(body, MAX_BYTES + 1)
+    except zlib.error as failure:
         raise RequestError(f"the answer cannot be decompressed: {failure}") from failure
+    if len(content) > MAX_BYTES:
+        raise RequestError(f"the answer is larger than {MAX_BYTES:,} bytes")
+    if not unpacker.eof:
+        raise RequestError("the answer cannot be decompressed: its end is missing")
+    return content
 
 
 def send_patiently(url: str, options: argparse.Namespace, headers: dict[str, str], data: bytes | None) -> Answer:

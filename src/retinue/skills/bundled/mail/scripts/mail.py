@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import email
 import email.policy
 import imaplib
@@ -91,15 +92,11 @@ def encode_folder(name: str) -> str:
 def encode_part(found: re.Match[str]) -> str:
     if found[0] == "&":
         return "&-"
-    import base64
-
     return "&" + base64.b64encode(found[0].encode("utf-16-be")).decode().rstrip("=").replace("/", ",") + "-"
 
 
 def decode_folder(name: str) -> str:
     def decode(found: re.Match[str]) -> str:
-        import base64
-
         if not found[1]:
             return "&"
         data = found[1].replace(",", "/")

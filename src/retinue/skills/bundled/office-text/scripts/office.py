@@ -100,7 +100,7 @@ def run_text(paragraph: Element) -> str:
     parts = []
     for each in paragraph.iter():
         match tag(each):
-            case "t" | "delText":
+            case "t":  # what a tracked change deleted is in another element
                 parts.append(each.text or "")
             case "tab":
                 parts.append("\t")

@@ -37,6 +37,10 @@ FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state IS DISTINCT FROM '
       AND backend_type = 'client backend'
 ORDER BY query_start
 """
+QUOTED = re.compile(
+    r"--[^\r\n]*|/\*.*?\*/|\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"[^\"]*\"|(?<![\w$])\$(\w*)\$.*?\$\1\$", re.DOTALL
+)
+"""Comments and quoted texts, as the server reads them: what it takes for a statement must not be hidden in one."""
 MAX_CELL = 200
 Rows = list[list[str]]
 
@@ -76,7 +80,7 @@ def ask(sql: str, options: argparse.Namespace) -> Rows:
 
 def check_query(sql: str) -> str:
     """Refuse what ends the read-only mode; the server enforces the rest."""
-    plain = re.sub(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|\$(\w*)\$.*?\$\1\$", " ", sql, flags=re.DOTALL)
+    plain = QUOTED.sub(" ", sql)
     if not re.match(r"\s*(select|with|values|table|show|explain)\b", plain, re.IGNORECASE):
         raise PostgresError("only queries are run here: SELECT, WITH, VALUES, TABLE, SHOW or EXPLAIN")
     if ";" in plain.strip().rstrip(";") or sql.lstrip().startswith("\\"):

@@ -104,6 +104,8 @@ def due(options: argparse.Namespace) -> list[Reminder]:
 def snooze(options: argparse.Namespace) -> list[Reminder]:
     reminders = read(options.file)
     found = pick(reminders, options.number)
+    if found["every"]:
+        found.setdefault("planned", found["at"])  # only this time is moved, not those that follow
     found["at"] = (options.now + options.delay).isoformat(timespec="minutes")
     write(options.file, reminders)
     return [found]
@@ -113,7 +115,7 @@ def done(options: argparse.Namespace) -> list[Reminder]:
     reminders = read(options.file)
     found = pick(reminders, options.number)
     if found["every"]:
-        at = moment(found["at"])
+        at = moment(found.pop("planned", found["at"]))
         first = following(at, found["every"], found.get("day", at.day))
         while first <= options.now:
             first = following(first, found["every"], found.get("day", at.day))
