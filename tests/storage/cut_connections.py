@@ -60,7 +60,8 @@ class CuttingProxy:
                     if ready is client and self._trigger in sent and not self.cuts:
                         self.cuts += 1
                         if self._mute:
-                            client.recv(1)
+                            while client.recv(65_536):
+                                pass
                         elif self._forwarding:
                             server.sendall(sent)
                             server.recv(65_536)
