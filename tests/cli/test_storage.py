@@ -71,6 +71,7 @@ def test_agents_of_two_teams_with_the_same_name_have_an_index_each(retinue: RunC
         retinue("config", "set", "teams.team", team)
         note.write_text(f"# Log\n\nThe wifi code is {word}.\n")
         assert word in str(retinue("memory", "search", "wifi code", "--json").data)
+        assert retinue("storage", "status", "--json").data["counts"]["memory_index"] == 1
     with psycopg.connect(url) as base:
         for team, word in (("red", "XK-4471"), ("blue", "QQ-9910")):
             base.execute("SELECT set_config('app.team', %s, false)", (team,))

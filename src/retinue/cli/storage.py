@@ -78,14 +78,15 @@ def move(invocation: Invocation, to: str, verify: bool) -> None:
 @contextmanager
 def _open(invocation: Invocation) -> Iterator[PostgresServer | None]:
     from retinue.security.secrets import Secrets
-    from retinue.storage.postgres import open_server
+    from retinue.storage.postgres import DEFAULT_TEAM, open_server
 
     home = invocation.load_home()
     url = home.config.storage.url
     if url is None:
         yield None
         return
-    with open_server(Secrets(home.environment, home.redactor).resolve(url)) as server:
+    team = home.config.teams.team or DEFAULT_TEAM
+    with open_server(Secrets(home.environment, home.redactor).resolve(url), team) as server:
         yield server
 
 
