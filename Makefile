@@ -39,7 +39,7 @@ test: $(STAMP)  ## Every check and every test.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -p tests.branch_coverage -p tests.repeat_failed
 
 check: $(STAMP) lint  ## The fast tier: static checks and the quick tests that need no system package.
-	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 4 --dist worksteal -m "not slow" \
+	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
 		-o tmp_path_retention_policy=failed --hypothesis-profile=quick
 
 # Not part of `make test`: the proxy is 300 MB of packages that nothing else needs.

@@ -190,6 +190,7 @@ LIMITED: dict[type[Struct], st.SearchStrategy[Any]] = {Approval: approvals()}
 """Strategies of values that are stored with limits."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BORDERS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)

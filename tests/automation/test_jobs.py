@@ -288,6 +288,7 @@ async def test_a_job_that_runs_once_is_over_then(book: JobStore, clock: FrozenCl
         book.get(gone.id)
 
 
+@pytest.mark.slow
 async def test_a_failing_job_rests_longer_each_time(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(Every(timedelta(seconds=10), START)))
     assistant = Assistant(clock, fails=lambda number: number <= 6)

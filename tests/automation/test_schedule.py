@@ -93,6 +93,7 @@ EXPRESSIONS = ["*/7 * * * *", "30 2 * * *", "15 1-3 * * *", "0 0 1 * *", "*/20 2
 ZONES = [BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(
     expression=st.sampled_from(EXPRESSIONS),

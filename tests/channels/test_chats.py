@@ -37,6 +37,7 @@ async def until_type(receiver: Receiver, kind: str, count: int = 1) -> list[dict
     return found
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_called_is_told_what_was_said_before(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         assert not (await bring(hall, "shall we take the train?", ROOM, sender=GUEST))["accepted"]
@@ -198,6 +199,7 @@ async def test_a_chat_shows_that_an_answer_is_being_written(
         assert (count > 0) is shown
 
 
+@pytest.mark.slow
 async def test_an_agents_own_mode_wins_and_the_page_is_nobodys_chat(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         agents = {"defaults": {"model": "test/test-model", "typingMode": "instant"}}

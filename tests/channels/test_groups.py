@@ -52,6 +52,7 @@ def offered(hall: Hall) -> str:
     return json.dumps(request.get("tools")) + json.dumps(request["messages"][0])
 
 
+@pytest.mark.slow
 async def test_a_group_is_answered_by_its_own_rules(service: str, tmp_path: Path) -> None:
     more = {"messages": {"groupChat": {"mentionPatterns": [r"hey\s+helper"]}}}
     rules: dict[str, Any] = {"users": [OWNER, FRIEND], "systemPrompt": "The family plans a trip to Crete."}
@@ -145,6 +146,7 @@ async def test_each_thread_of_a_group_is_a_session(service: str, tmp_path: Path)
         assert [str(each[key]) for each in sent] == [threads[0], threads[1], threads[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", [FRIEND, STRANGER])
 async def test_a_member_of_a_group_gets_nothing_of_the_owner(service: str, who: str, tmp_path: Path) -> None:
     """The friend is a contact in direct messages, which changes nothing in a group."""

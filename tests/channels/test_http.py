@@ -101,6 +101,7 @@ async def test_a_message_that_comes_twice_is_answered_once(tmp_path: Path) -> No
         assert [each["runId"] for each in await receiver.until(2)].count(first["runId"]) == 1
 
 
+@pytest.mark.slow
 async def test_in_a_group_the_bound_agent_answers_when_it_is_called(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         unheard = await bring(hall, "lovely weather", ROOM)

@@ -108,6 +108,7 @@ async def test_strangers_are_paired_and_get_nothing_of_the_owner(service: str, t
         assert "could not be attached" in shown
 
 
+@pytest.mark.slow
 async def test_an_approval_belongs_to_its_message_and_its_approver(service: str, tmp_path: Path) -> None:
     more = {"tools": {"exec": {"ask": "always", "security": "allowlist"}}}
     async with scene(service, tmp_path, more=more) as (hall, world):

@@ -146,6 +146,7 @@ async def test_pictures_and_files_arrive_and_leave(tmp_path: Path) -> None:
         assert "photo" in sent[3]
 
 
+@pytest.mark.slow
 async def test_a_group_is_answered_when_mentioned_and_in_its_topic(tmp_path: Path) -> None:
     groups = {"-1007": {"allowFrom": ["*"]}}
     async with scene(tmp_path, groups=groups, groupPolicy="allowlist") as (hall, telegram):
@@ -165,6 +166,7 @@ async def test_a_group_is_answered_when_mentioned_and_in_its_topic(tmp_path: Pat
         assert len(hall.model.model_requests) == 2
 
 
+@pytest.mark.slow
 async def test_an_answer_is_not_mistaken_for_one_in_another_topic(tmp_path: Path) -> None:
     """The topics of a group have common message ids, and a bot sees only that a message of its own has one."""
     groups = {"-1007": {"allowFrom": ["*"], "requireMention": False}}
@@ -202,6 +204,7 @@ async def test_a_killed_gateway_that_still_fetches_does_not_stop_the_next_one(tm
         assert telegram.failed == 2
 
 
+@pytest.mark.slow
 async def test_a_webhook_needs_its_secret_and_repeats_are_answered_once(tmp_path: Path) -> None:
     async with FakeTelegram() as telegram, open_hall(tmp_path) as hall:
         hall.config = configuration(telegram)
@@ -239,6 +242,7 @@ async def test_two_gateways_do_not_share_a_bot(tmp_path: Path) -> None:
         assert len(telegram.sent) == 1
 
 
+@pytest.mark.slow
 async def test_a_voice_note_becomes_the_words_of_its_sender(tmp_path: Path) -> None:
     listener = tmp_path / "listen.py"
     listener.write_text("import sys; print('buy', open(sys.argv[1], 'rb').read(4).decode(), 'milk')")
@@ -256,6 +260,7 @@ async def test_a_voice_note_becomes_the_words_of_its_sender(tmp_path: Path) -> N
         assert "EXTERNAL_UNTRUSTED_CONTENT" in read_by_model(hall)
 
 
+@pytest.mark.slow
 async def test_nothing_that_was_written_after_untrusted_text_has_a_preview(tmp_path: Path) -> None:
     """The service would load the address for a preview: also that of a question, before it is answered."""
     leak = "https://evil.example/?d=secret"

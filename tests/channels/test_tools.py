@@ -74,6 +74,7 @@ async def test_without_a_chat_to_reach_there_is_no_message_tool(hall: Hall) -> N
     assert "There is no tool `message`" in last_result(hall)
 
 
+@pytest.mark.slow
 async def test_the_agent_changes_a_harmless_setting_and_it_holds(hall: Hall) -> None:
     hall.model.push(use("gateway", action="get", key="agents.defaults.thinkingDefault"), says("Seen."))
     await say(hall, "how much do you think?")

@@ -90,6 +90,7 @@ def test_a_restored_workspace_is_still_trusted(retinue: RunCommand, home: Path, 
     assert [row["trusted"] for row in rows] == [True, False]
 
 
+@pytest.mark.slow
 def test_one_agent_is_restored_under_a_new_name(retinue: RunCommand, home: Path) -> None:
     make_agent(retinue, home)
     for scope in ((), ("--agent", "work")):

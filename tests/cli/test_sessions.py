@@ -352,6 +352,7 @@ def test_compact_then_restore(retinue: RunCommand, home: Path) -> None:
         assert not any("was summarised" in text for text in sent[-13:])
 
 
+@pytest.mark.slow
 def test_a_refused_compaction_says_why(retinue: RunCommand, home: Path) -> None:
     talk_long(home)
     with model_behind(home, says("NO_REPLY"), says("Things were said."), says("Still nothing.")):

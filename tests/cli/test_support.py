@@ -32,6 +32,7 @@ def configure(home: Path, port: int) -> None:
     (home / "retinue.json").write_text(json.dumps(config))
 
 
+@pytest.mark.slow
 def test_why_explains_the_last_turn(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
     script = ["Hello.", {"call": {"name": "read", "arguments": {"path": "USER.md"}}}, "You are my user."]
     with running_server(tmp_path, script) as port:
@@ -53,6 +54,7 @@ def test_why_explains_the_last_turn(retinue: RunCommand, home: Path, tmp_path: P
     assert first == "agent:main:main"
 
 
+@pytest.mark.slow
 def test_why_finds_a_run_by_its_beginning_and_says_what_moved_the_cache(
     retinue: RunCommand, home: Path, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def test_a_read_only_home_is_a_clear_error(read_only_home: HomePaths) -> None:
     assert read_only_home.config_file.read_text() == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_the_old_content_stays(write: Write) -> None:
     home = write(SAMPLE)
     done = subprocess.run(

@@ -366,6 +366,7 @@ def test_many_includes_are_refused(write: Write) -> None:
     assert "larger than" in str(load_config(home, {}).errors[0])
 
 
+@pytest.mark.slow
 def test_loading_changes_no_environment_and_is_quick_to_import(write: Write) -> None:
     home = write(GOOD)
     code = (

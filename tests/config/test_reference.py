@@ -35,6 +35,7 @@ def test_a_row_tells_type_default_reload_and_whether_it_is_used() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_key_of_the_json_schema_is_described() -> None:
     schema = json_schema(Config)
     missing = [

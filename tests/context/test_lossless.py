@@ -94,6 +94,7 @@ def shown_roots(talk: Talk) -> list[str]:
     return [name for name in ids if f"## {name} (" in talk.summary.summary]
 
 
+@pytest.mark.slow
 async def test_every_message_is_reachable_from_the_summaries_that_the_model_reads() -> None:
     talk = Talk()
     for number in range(FANOUT**2 + 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_every_piece_fits_the_window_and_none_of_the_newest_is_lost_or_moved(
     assert split_for_summary(messages, window) == pieces
 
 
+@pytest.mark.slow
 def test_a_huge_history_is_read_in_few_pieces_from_its_end() -> None:
     messages = [message for at in range(5_000) for message in (said(f"ask {at} {words(200)}"), answers(words(200)))]
     pieces = split_for_summary(messages, 200_000)

@@ -31,6 +31,7 @@ DENSE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*WESTERN, *DENSE])
 def test_is_within_ten_per_cent_of_o200k(kind: str) -> None:
     text = (WESTERN | DENSE)[kind]

@@ -103,6 +103,7 @@ LOOK_UPS: dict[str, Callable[[Inbox], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_answered_messages_do_not_slow_the_inbox_down(
@@ -465,6 +466,7 @@ def test_accepted_messages_survive_kill_9(path: Path) -> None:
     assert len(kept) - len(told) <= 4
 
 
+@pytest.mark.slow
 def test_messages_claimed_by_a_killed_process_are_abandoned_and_none_is_lost(path: Path) -> None:
     with sender(path, "a", 1_000_000, "claims") as process:
         assert process.stdout is not None

@@ -97,6 +97,7 @@ async def test_a_message_that_an_earlier_version_took_into_an_answered_turn_is_a
     assert outcome(scene.home, SECOND).text == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("resumes", "progress", "given_up"),
     [

@@ -132,6 +132,7 @@ async def test_every_method_is_closed_to_a_lower_scope_on_the_socket(hall: Hall)
                     assert response["error"]["code"] == "forbidden", name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [

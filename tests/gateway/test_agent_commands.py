@@ -79,6 +79,7 @@ async def test_an_agents_command_cannot_bring_the_owners_words_as_a_bridge(tmp_p
         assert "ANSWER 403 A command that an agent runs cannot" in told
 
 
+@pytest.mark.slow
 async def test_the_owner_is_let_in_while_a_command_runs(tmp_path: Path) -> None:
     async with open_hall(tmp_path, **EXEC) as hall, hall.serving():
         hall.model.push(calls("exec", command="sleep 30", background=True), says("It sleeps."))

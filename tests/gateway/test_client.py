@@ -94,6 +94,7 @@ async def test_a_client_comes_back_and_misses_nothing(quiet_hall: Hall) -> None:
     assert len({event.run for event in finished}) == len(finished) == 3
 
 
+@pytest.mark.slow
 async def test_a_question_reaches_the_person_at_the_client(hall: Hall) -> None:
     hall.model.push(calls("exec", command="touch asked.txt"), says("As you said."))
     asked: list[ApprovalRequest] = []
@@ -122,6 +123,7 @@ async def test_without_anybody_to_ask_the_answer_is_no(hall: Hall) -> None:
     assert not (hall.home.workspace / "asked.txt").exists()
 
 
+@pytest.mark.slow
 async def test_a_client_that_talks_in_many_sessions_follows_only_as_many_as_it_may(hall: Hall) -> None:
     async with hall.client() as client:
         for number in range(MAX_STREAMS + 5):

@@ -40,6 +40,7 @@ async def test_the_first_chat_of_the_owner_and_the_status_show_what_was_kept(qui
             assert "gateway_tokens: 1 kept" in report
 
 
+@pytest.mark.slow
 async def test_a_report_of_another_process_is_shown_with_the_next_message_only(quiet_hall: Hall) -> None:
     hall = quiet_hall
     hall.token(Scope.READ)

@@ -44,6 +44,7 @@ async def test_a_failing_tool_says_why(hall: Hall) -> None:
         assert answer.json()["result"]["content"][0]["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", [*DENIED_OVER_HTTP, "bash", "Write", "tool_call", "tool_search", "no_such_tool"])
 async def test_what_acts_is_not_there_over_http(hall: Hall, tool: str) -> None:
     answer = await invoke(hall, tool, args={"command": "touch made", "path": "made", "content": "x"})
@@ -73,6 +74,7 @@ async def test_a_dry_run_only_judges(tmp_path: Path) -> None:
         assert (await invoke(hall, "edit", dryRun=True)).status_code == 404
 
 
+@pytest.mark.slow
 async def test_what_needs_a_person_waits_for_one_and_is_refused_without(tmp_path: Path) -> None:
     config = {"gateway": {"tools": {"allow": ["exec"]}}, "tools": {"exec": {"ask": "always"}}}
     async with open_hall(tmp_path, **config) as hall, hall.serving():

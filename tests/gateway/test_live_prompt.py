@@ -55,6 +55,7 @@ async def test_a_message_of_a_channel_names_the_channel_and_its_capabilities(tmp
         assert "| channel=terminal |" in runtime_line(hall)
 
 
+@pytest.mark.slow
 async def test_reactions_buttons_and_speech_are_explained_where_the_account_has_them(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         plain = await in_chat(hall, receiver, "hello")
@@ -82,6 +83,7 @@ async def test_a_group_has_its_own_text(tmp_path: Path) -> None:
         assert "## Heartbeats" not in text
 
 
+@pytest.mark.slow
 async def test_where_only_the_tool_speaks_the_prompt_says_so_and_plain_answers_stay(tmp_path: Path) -> None:
     rules = {"room": {"requireMention": False}}
     messages = {"messages": {"queue": {"mode": "followup", "debounceMs": 0}, "visibleReplies": "message_tool"}}
@@ -170,6 +172,7 @@ async def test_a_turn_that_wakes_by_itself_keeps_the_prompt_of_its_conversation(
         assert system_of(hall, 1) == system_of(hall, 0)
 
 
+@pytest.mark.slow
 async def test_the_minimal_preview_is_what_a_sub_agent_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

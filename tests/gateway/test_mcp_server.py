@@ -94,6 +94,7 @@ async def test_conversations_memory_and_sub_agents_are_reached_over_http(hall: H
         assert not (await result_of(client, "subagents_cancel", runId=run))["cancelled"], "it had ended"
 
 
+@pytest.mark.slow
 async def test_a_token_decides_which_tools_there_are(hall: Hall) -> None:
     async with over_http(hall, Scope.READ) as reader:
         assert await names_of(reader) == {tool.name for tool in TOOLS if tool.scope is Scope.READ}
@@ -112,6 +113,7 @@ async def test_a_token_decides_which_tools_there_are(hall: Hall) -> None:
             assert await names_of(client) == {tool.name for tool in TOOLS if tool.scope in with_implied([scope])}
 
 
+@pytest.mark.slow
 async def test_a_client_with_the_scope_answers_approval_requests(tmp_path: Path) -> None:
     tools = {"exec": {"ask": "always"}}
     async with (

@@ -148,6 +148,7 @@ async def test_without_a_session_the_messages_are_the_history(hall: Hall, client
     assert len(sent_messages(hall)) == 1
 
 
+@pytest.mark.slow
 async def test_a_user_has_one_session_and_a_header_names_another(hall: Hall, client: AsyncOpenAI) -> None:
     async def ask(text: str, **more: Any) -> str:
         raw = await client.chat.completions.with_raw_response.create(model="retinue", messages=user(text), **more)
@@ -175,6 +176,7 @@ async def test_of_a_session_that_has_a_history_only_what_is_new_is_taken(hall: H
     assert [message["role"] for message in sent_messages(hall)] == ["user", "assistant", "user"]
 
 
+@pytest.mark.slow
 async def test_a_tool_of_the_client_is_called_and_its_result_continues(hall: Hall, client: AsyncOpenAI) -> None:
     hall.model.push(calls("get_weather", city="Rome"), says("It is sunny in Rome."))
     messages = user("How is the weather in Rome?")
@@ -307,6 +309,7 @@ async def test_what_is_not_supported_is_refused_by_name(hall: Hall, body: dict[s
     assert hall.model.model_requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [
@@ -405,6 +408,7 @@ async def test_a_command_is_answered_without_a_model_and_needs_its_scope(hall: H
             await guest.chat.completions.create(model="retinue", messages=user("/approve abcd"))
 
 
+@pytest.mark.slow
 async def test_agents_are_models(tmp_path: Path) -> None:
     agents = {"defaults": {"model": "test/test-model"}, "list": [{"id": "main", "default": True}, {"id": "coder"}]}
     async with open_hall(tmp_path, agents=agents) as hall, hall.serving(), openai_client(hall) as client:
@@ -439,6 +443,7 @@ async def test_an_interface_can_be_switched_off(tmp_path: Path) -> None:
             await client.responses.create(model="retinue", input="hi")
 
 
+@pytest.mark.slow
 async def test_a_response_and_the_one_after_it(hall: Hall, client: AsyncOpenAI) -> None:
     first = await client.responses.create(model="retinue", input="one", instructions="Be brief.")
     assert (first.object, first.status, first.output_text) == ("response", "completed", "Hello.")
@@ -526,6 +531,7 @@ async def test_what_responses_do_not_support(hall: Hall, body: dict[str, Any], p
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
 
 
+@pytest.mark.slow
 async def test_embeddings_come_from_the_embedder_of_the_memory(hall: Hall, client: AsyncOpenAI) -> None:
     both = await client.embeddings.create(model="retinue", input=["a cat sat", "the cat sat down", "tax law"])
     plain = await client.embeddings.create(model="retinue", input="a cat sat", encoding_format="float")

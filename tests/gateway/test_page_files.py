@@ -38,6 +38,7 @@ async def get(hall: Hall, path: str, encoding: str = "gzip") -> httpx2.Response:
         return await client.get(path, headers={"Accept-Encoding": encoding})
 
 
+@pytest.mark.slow
 async def test_the_page_comes_with_a_strict_policy_and_is_not_kept(hall: Hall) -> None:
     for path in ("/", *(f"/{name}" for name in FILES if name != "index.html")):
         answer = await get(hall, path)

@@ -177,6 +177,7 @@ async def test_what_a_gateway_left_when_it_was_killed_lets_nobody_in(quiet_hall:
             book.approve(code, [Scope.ADMIN])
 
 
+@pytest.mark.slow
 async def test_where_anybody_may_come_in_nobody_waits(tmp_path: Path) -> None:
     async with (
         open_hall(tmp_path, gateway={"auth": {"mode": "none"}}) as hall,

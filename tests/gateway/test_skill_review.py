@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 MANIFEST = "---\nname: tides\ndescription: Times of the tides.\n---\n\n# Tides\n\n{text}\n"
 
 
+@pytest.mark.slow
 async def test_a_project_skill_is_reviewed_over_the_protocol(hall: Hall) -> None:
     place = hall.home.workspace / ".agents/skills/tides"
     place.mkdir(parents=True)

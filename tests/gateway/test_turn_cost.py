@@ -49,6 +49,7 @@ async def ignore(event: TurnEvent) -> None:
     """The `Emit` of a turn that is not watched."""
 
 
+@pytest.mark.slow
 async def test_a_warm_turn_calls_no_more_functions_than_before(hall: Hall) -> None:
     key = SessionKey.parse("agent:main:main")
     counts = []

@@ -43,6 +43,7 @@ async def until(read: Callable[[], Awaitable[list[dict[str, Any]]]]) -> list[dic
     return found
 
 
+@pytest.mark.slow
 async def test_turns_and_commands_are_one_list_and_each_can_be_stopped(tmp_path: Path) -> None:
     exec_anything = {"exec": {"security": "full", "ask": "off"}}
     async with open_hall(tmp_path, tools=exec_anything) as hall, hall.serving(), raw_socket(hall) as owner:
@@ -214,6 +215,7 @@ async def test_the_code_for_a_phone_is_in_a_link_with_a_qr_code(tmp_path: Path) 
     assert len(made["qr"]) == len(made["qr"][0]) > 20
 
 
+@pytest.mark.slow
 async def test_hits_of_memory_say_what_their_score_consists_of(hall: Hall, owner: RawSocket) -> None:
     await owner.result("workspace.write", path="memory/ada.md", text="# Ada\n\nThe projector belongs to Ada.\n")
     found = await owner.result("memory.search", query="projector")
@@ -223,6 +225,7 @@ async def test_hits_of_memory_say_what_their_score_consists_of(hall: Hall, owner
     assert 0 < hit["parts"]["words"] <= 1
 
 
+@pytest.mark.slow
 async def test_archived_sessions_are_listed_apart_until_the_next_message(hall: Hall, owner: RawSocket) -> None:
     await ask(owner, "one", sessionKey="agent:main:chat-kept")
     await ask(owner, "two", sessionKey="agent:main:chat-old")

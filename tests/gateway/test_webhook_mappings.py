@@ -125,6 +125,7 @@ async def test_a_request_cannot_reach_another_agent_through_a_session(tmp_path: 
         assert answer.status_code == 403, answer.text
 
 
+@pytest.mark.slow
 async def test_a_turn_that_takes_too_long_is_stopped_and_told_of(tmp_path: Path) -> None:
     async with (
         ModelServer(breaks(Fault.HANG)) as model,
@@ -168,6 +169,7 @@ def write_transform(hall: Hall, name: str, text: str, mode: int = 0o644) -> None
     (folder / name).chmod(mode)
 
 
+@pytest.mark.slow
 async def test_a_transform_makes_the_message_or_wants_none(tmp_path: Path) -> None:
     row = mapping(transform={"module": "issues.py"})
     async with ModelServer(says("noted")) as model, scene(tmp_path, model, mappings=row) as hall:

@@ -129,6 +129,7 @@ async def test_a_bad_request_is_explained_and_the_connection_goes_on(hall: Hall,
         assert (await raw.result("health"))["ok"]
 
 
+@pytest.mark.slow
 async def test_no_connection_follows_more_sessions_than_it_may(hall: Hall) -> None:
     async with raw_socket(hall) as raw:
         for number in range(connection.MAX_STREAMS):
@@ -165,6 +166,7 @@ async def test_a_choice_that_does_not_exist_is_refused_and_nothing_is_chosen(
         assert (chosen["verbose"], chosen["showsThinking"]) == ("full", True)
 
 
+@pytest.mark.slow
 async def test_too_many_open_requests_are_refused(hall: Hall) -> None:
     hall.model.push(Reply(text="Wait ", fault=Fault.HANG))
     async with raw_socket(hall) as raw:

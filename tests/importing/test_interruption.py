@@ -72,6 +72,7 @@ def test_a_skill_that_was_copied_but_not_recorded_is_recorded(retinue: RunComman
     assert json.loads(ledger.read_text())["skills"] == recorded["skills"] == ["moon"]
 
 
+@pytest.mark.slow
 def test_doctor_names_an_interrupted_import(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
     make_database_home(tmp_path / "user" / ".openclaw")
     (home / "imports/openclaw").mkdir(parents=True)

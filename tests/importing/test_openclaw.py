@@ -55,6 +55,7 @@ def source(kind: str, tmp_path: Path) -> Path:
     return MAKERS[kind](tmp_path / "user" / ".openclaw")
 
 
+@pytest.mark.slow
 def test_everything_is_found_again(retinue: RunCommand, home: Path, kind: str, source: Path) -> None:
     before = _fingerprint(source)
     plan = retinue("import", "openclaw", "--dry-run", "--json").data["plan"]
@@ -109,6 +110,7 @@ def test_the_plan_says_what_only_a_migration_left_over(retinue: RunCommand, kind
     assert remarks == {}
 
 
+@pytest.mark.slow
 def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunCommand, home: Path, source: Path) -> None:
     plan = {line["kind"]: line for line in retinue("import", "openclaw", "--json").data["plan"]}
     left_out = {each["name"]: each["why"] for line in plan.values() for each in line["leftOut"]}
@@ -134,6 +136,7 @@ def test_the_configuration_is_translated_and_the_rest_is_named(retinue: RunComma
     assert retinue("config", "validate").code == 0
 
 
+@pytest.mark.slow
 def test_no_secret_is_copied_without_consent(retinue: RunCommand, home: Path, source: Path) -> None:
     done = retinue("import", "openclaw", "--json")
     for path in (path for path in home.rglob("*") if path.is_file()):
@@ -143,6 +146,7 @@ def test_no_secret_is_copied_without_consent(retinue: RunCommand, home: Path, so
     assert {"main/anthropic:default", "main/openai:plan", ".env: SEARCH_KEY", "channels.telegram.botToken"} <= names
 
 
+@pytest.mark.slow
 def test_with_consent_keys_are_copied_but_never_oauth(retinue: RunCommand, home: Path, kind: str, source: Path) -> None:
     done = retinue("import", "openclaw", "--with-credentials", "--json")
     text = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
@@ -204,6 +208,7 @@ def test_what_is_here_already_stays(retinue: RunCommand, home: Path, tmp_path: P
     assert "other content" in kept["main/USER.md"]
 
 
+@pytest.mark.slow
 def test_the_usage_of_archives_is_counted_in_a_home_that_is_in_use(
     retinue: RunCommand, home: Path, tmp_path: Path
 ) -> None:
@@ -245,6 +250,7 @@ def test_damaged_and_newer_homes_give_a_plan_that_says_so(retinue: RunCommand, t
     assert (done["sessions"]["imported"], done["sessions"]["unreadableLines"]) == (3, 1)
 
 
+@pytest.mark.slow
 def test_a_running_openclaw_is_not_disturbed(retinue: RunCommand, tmp_path: Path) -> None:
     home = make_database_home(tmp_path / "user" / ".openclaw")
     with closing(sqlite3.connect(home / "agents/main/agent/openclaw-agent.sqlite")) as base:

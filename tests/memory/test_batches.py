@@ -99,6 +99,7 @@ async def test_a_few_texts_do_not_wait_for_a_batch(
     assert not server.batches
 
 
+@pytest.mark.slow
 async def test_very_many_texts_go_in_several_batches_but_not_all_at_once(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_status_and_index_tell_what_there_is(home: Path) -> None:
     assert Path(after["path"]) == home / "memory" / "main.sqlite"
 
 
+@pytest.mark.slow
 def test_limits_of_a_search(home: Path) -> None:
     for n in range(9):
         note(home, f"memory/{n}.md", f"harbour number {n}")
@@ -127,6 +128,7 @@ def test_problems_are_named(home: Path) -> None:
     assert "memory/b.md" in run("index").stderr
 
 
+@pytest.mark.slow
 def test_every_agent_has_its_own_memory(home: Path) -> None:
     (home / "retinue.json").write_text('{agents: {list: [{id: "main", default: true}, {id: "ana"}]}}')
     other = home / "workspace-ana" / "memory"
@@ -161,6 +163,7 @@ def count_vectors(home: Path) -> int:
         return int(base.execute("SELECT count(*) FROM embedding_cache").fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("enabled", "kept"), [(True, 2), (False, 1)])
 def test_vectors_of_texts_that_are_gone_are_kept_unless_that_is_switched_off(
     home: Path, enabled: bool, kept: int

@@ -354,6 +354,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_damage_that_only_a_search_comes_upon_is_put_right(
     open_index: OpenIndex, write: WriteNote, tmp_path: Path, damage: str
@@ -423,6 +424,7 @@ class Asked(BuiltInEmbedder):
         return await super().embed(texts, query=query)
 
 
+@pytest.mark.slow
 async def test_a_message_is_not_embedded_while_there_is_nothing_to_find(
     open_index: OpenIndex, write: WriteNote
 ) -> None:
@@ -485,6 +487,7 @@ async def test_a_bad_file_is_named_and_the_others_are_indexed(
     assert await found(index, "harbour") == ["memory/good.md#L1"]
 
 
+@pytest.mark.slow
 async def test_one_enormous_line_is_found_in_small_pieces(open_index: OpenIndex, write: WriteNote) -> None:
     write("memory/line.md", "filler words here " * 20_000 + "needle in the haystack " + "more filler text " * 20_000)
     hits = (await open_index().search("needle haystack")).hits

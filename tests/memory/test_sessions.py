@@ -31,6 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return HomePaths(tmp_path / "home")
 
 
+@pytest.mark.slow
 async def test_conversations_are_found_with_who_said_what_and_without_secrets(home: HomePaths) -> None:
     foundation = load_home(home, environment={"OPENAI_API_KEY": SECRET})
     agent = foundation.agent_id(None)

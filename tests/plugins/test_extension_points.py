@@ -132,6 +132,7 @@ async def test_a_method_is_called_over_both_transports_and_needs_its_scope(desk:
         assert (await reader.post("/rpc/sample-desk.add", json={"numbers": []})).status_code == 403
 
 
+@pytest.mark.slow
 async def test_a_channel_listens_answers_and_follows_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ async def test_memory_and_embeddings_are_used_and_the_built_in_index_answers_whe
     assert any("attic" in text for text in sample("memory").EMBEDDED)
 
 
+@pytest.mark.slow
 async def test_commands_run_in_the_sandbox_of_the_slot(tmp_path: Path) -> None:
     agents = {"defaults": {"model": "test/test-model", "sandbox": {"mode": "auto"}}}
     plugins = PLUGINS | {"slots": {"sandbox": "desk-sandbox"}}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import get_type_hints
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
@@ -38,6 +39,7 @@ some = settings(
 )
 
 
+@pytest.mark.slow
 @some
 @given(st.from_type(StableInputs), st.from_type(SessionInputs), st.sampled_from(PromptMode))
 def test_the_records_are_what_is_sent(stable: StableInputs, session: SessionInputs, mode: PromptMode) -> None:

@@ -227,6 +227,7 @@ async def test_leaving_the_stream_closes_the_connection(
     await server.wait_until_disconnected()
 
 
+@pytest.mark.slow
 async def test_a_provider_can_be_used_again_after_a_failure(
     adapter: Adapter, server: ModelServer, provider: OwnedProvider
 ) -> None:

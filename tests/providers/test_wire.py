@@ -85,6 +85,7 @@ async def test_two_turns_share_everything_before_the_last_user_message(adapter: 
     assert len(seen[-1]) > len(seen[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)
 async def test_the_same_request_is_the_same_bytes(adapter: Adapter) -> None:
     async with ModelServer(says("a"), says("b")) as server:

@@ -123,6 +123,7 @@ async def test_a_result_waits_for_an_agent_that_is_not_configured_until_it_is(tm
             assert len(scene.announcements(child, desk)) == 1
 
 
+@pytest.mark.slow
 async def test_an_announcement_says_what_it_took_and_where_it_is_written(tmp_path: Path) -> None:
     clock = FrozenClock()
     async with Gated("It is 42.") as model, serving(tmp_path, model, clock) as scene:

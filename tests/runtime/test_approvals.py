@@ -89,6 +89,7 @@ async def test_deny_reaches_the_model_with_its_reason(asking: Stage) -> None:
     assert "not on a Sunday" in json.dumps(asking.server.model_requests[1].json["messages"][-1])
 
 
+@pytest.mark.slow
 async def test_without_an_id_the_only_one_of_this_conversation_is_meant(asking: Stage) -> None:
     async def approve(runtime: Runtime, approval: Approval) -> None:
         elsewhere = await runtime.say(Inbound("/approve allow-once", IDEAS))
@@ -190,6 +191,7 @@ async def test_stopping_the_turn_withdraws_the_question(asking: Stage) -> None:
     assert [entry["kind"] for entry in _audit(asking)] == ["approval_asked", "approval_withdrawn"]
 
 
+@pytest.mark.slow
 async def test_who_waits_for_a_turn_of_another_process_is_asked_what_it_asks(stage: Stage) -> None:
     stage.config = {"messages": {"queue": {"mode": "followup"}}}
     stage.server.push(calls("exec", command="touch made.txt"), says("One."), says("Two."))

@@ -19,6 +19,7 @@ from tests.runtime.conftest import Stage
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_what_a_turn_wrote_is_undone_and_repeated(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.server.push(calls("write", path="plan.md", content="Plan B\n"), says("Written."), says("Nothing to do."))
     (stage.workspace / "plan.md").write_text("Plan A\n")
@@ -55,6 +56,7 @@ async def test_a_turn_that_writes_nothing_makes_no_checkpoint(stage: Stage) -> N
     assert run(["workspace", "diff", "--home", str(stage.home.path)]) == 2
 
 
+@pytest.mark.slow
 async def test_restored_text_keeps_its_label(stage: Stage) -> None:
     stage.server.push(calls("exec", command="rm page.md"), says("Gone."))
     (stage.workspace / "page.md").write_text("From the web.\n")

@@ -44,6 +44,7 @@ async def test_new_with_words_asks_them_at_once(stage: Stage) -> None:
     assert stage.server.model_requests[0].json["messages"][-1]["content"].endswith("what is up?")
 
 
+@pytest.mark.slow
 async def test_a_bare_new_brings_the_daily_notes_once(stage: Stage) -> None:
     stage.server.push(says("one"), says("two"), says("three"))
     (stage.workspace / "memory").mkdir(parents=True)
@@ -152,6 +153,7 @@ async def test_a_skill_can_dispatch_to_a_built_in_tool_past_the_model(
     assert expected in reply.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remote", [True, False])
 async def test_a_skill_that_refuses_remote_messages_is_not_available_to_them(stage: Stage, remote: bool) -> None:
     add_skill(stage, "vault", "metadata: {retinue: {invocation: {allowRemote: false}}}")

@@ -107,6 +107,7 @@ async def test_no_more_of_a_window_is_used_than_configured(tmp_path: Path, token
     assert told in status.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_room_is_made_in_the_middle_of_a_turn_where_wanted(tmp_path: Path, *, enabled: bool) -> None:
     compaction = {"midTurnPrecheck": {"enabled": enabled}, "memoryFlush": {"enabled": False}}
@@ -138,6 +139,7 @@ async def sum_up_a_long_talk(runtime: Runtime, notes: str) -> tuple[ScriptedProv
     return provider, await runtime.say(Inbound("/compact", KEY))
 
 
+@pytest.mark.slow
 async def test_the_turn_that_writes_notes_has_instructions_of_its_own(tmp_path: Path) -> None:
     settings = {
         "compaction": {"memoryFlush": {"systemPrompt": "Write like a sea captain.", "prompt": "Notes, please."}}
@@ -151,6 +153,7 @@ async def test_the_turn_that_writes_notes_has_instructions_of_its_own(tmp_path: 
         assert "sea captain" not in before[-1].session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "notes", "summary"),
     [
@@ -177,6 +180,7 @@ async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:
         assert "The harbour has many boats." in (stage.workspace / "memory" / "2026-03-14.md").read_text()
 
 
+@pytest.mark.slow
 async def test_a_summary_that_fails_its_check_changes_nothing(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         long = "The plan names /srv/data/alpha.csv and ticket OPS-4711 again and again. " * 30

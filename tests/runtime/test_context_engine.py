@@ -109,6 +109,7 @@ async def test_an_engine_is_called_in_order_in_a_turn_with_a_tool(stage: Stage, 
     assert second == [["ingest", "Thanks."], ["assemble", 5], ["ingest", "Bye."], ["after_turn", "ok", 6]]
 
 
+@pytest.mark.slow
 async def test_an_engine_compacts_and_knows_a_new_session_from_the_old_one(stage: Stage, recording: Recording) -> None:
     stage.server.push(says("One."), says("NO_REPLY"), says("Two."))
     async with stage.open() as runtime:

@@ -139,6 +139,7 @@ async def test_heartbeats_go_on_after_a_clock_that_was_ahead(tmp_path: Path, jum
         assert last.at == due
 
 
+@pytest.mark.slow
 async def test_heartbeats_run_in_a_gateway_that_restarts_more_often_than_the_interval(tmp_path: Path) -> None:
     async with Counting() as server:
         stage = Stage(HomePaths(tmp_path / "home"), server)

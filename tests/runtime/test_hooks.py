@@ -225,6 +225,7 @@ async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:
     assert [damage.line for damage in log.verify()] == [2]
 
 
+@pytest.mark.slow
 async def test_a_budget_refuses_turns_until_the_next_day(tmp_path: Path) -> None:
     config = {"agents": {"defaults": {"budget": {"perDay": {"tokens": 150}}}}, "session": {"reset": {"mode": "none"}}}
     from datetime import timedelta

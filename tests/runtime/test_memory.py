@@ -64,6 +64,7 @@ async def test_recall_can_be_switched_off(tmp_path: Path) -> None:
         assert "Memory Search Results" not in last_message(stage)
 
 
+@pytest.mark.slow
 async def test_the_agent_searches_reads_and_writes(stage: Stage) -> None:
     stage.server.push(
         calls("memory_search", query="frame number bicycle"),
@@ -102,6 +103,7 @@ async def test_a_reading_brings_as_much_of_a_note_as_configured(
     assert (read["text"], read["nextFrom"]) == (text, following)
 
 
+@pytest.mark.slow
 async def test_a_new_session_knows_what_was_written_during_the_last(tmp_path: Path) -> None:
     """Neither searches nor a watcher bring the index up to date here."""
     config = {"agents": {"defaults": {"memorySearch": {"sync": {"onSearch": False, "watch": False}}}}}
@@ -144,6 +146,7 @@ async def test_a_turn_without_notes_imports_nothing_heavy(stage: Stage) -> None:
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
+@pytest.mark.slow
 async def test_the_owner_is_named_as_the_writer_of_what_they_wrote_by_hand(stage: Stage) -> None:
     stage.server.push(
         calls("memory_write", note="trips", text="The agent noted the ferry to Rum."),
@@ -161,6 +164,7 @@ async def test_the_owner_is_named_as_the_writer_of_what_they_wrote_by_hand(stage
     }
 
 
+@pytest.mark.slow
 async def test_an_instruction_is_written_down_and_governs_later_messages_of_other_sessions(stage: Stage) -> None:
     stage.server.push(says("I will."), says("10 km."), says("Trains."))
     async with stage.open() as runtime:
@@ -195,6 +199,7 @@ async def test_nothing_is_written_down_in_groups_or_for_others(stage: Stage) -> 
     assert not (stage.workspace / "memory" / "standing.md").exists()
 
 
+@pytest.mark.slow
 async def test_nothing_is_recalled_for_a_message_that_no_note_is_about(stage: Stage) -> None:
     stage.server.push(says("You are welcome."), says("WTU-4471-K."), says("Bought."))
     write_note(stage)

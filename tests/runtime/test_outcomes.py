@@ -91,6 +91,7 @@ async def test_messages_that_are_collected_name_the_run_that_answered_them(tmp_p
     assert len({outcome.text for outcome in outcomes[1:]}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(QueueMode))
 async def test_a_message_whose_sender_waits_for_its_own_answer_has_its_own_turn(tmp_path: Path, mode: str) -> None:
     first = Inbound("look at it" if mode != "interrupt" else "first", KEY, own_turn=True)

@@ -21,6 +21,7 @@ def prompt_of(stage: Stage) -> str:
     return json.dumps([message for message in messages if message["role"] == "system"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["{outside}/keys", "keys/here", "~/keys"])
 async def test_an_agents_credentials_are_where_the_configuration_says(tmp_path: Path, named: str) -> None:
     where = named.format(outside=tmp_path / "elsewhere")

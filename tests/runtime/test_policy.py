@@ -251,6 +251,7 @@ async def test_only_a_persons_own_message_elevates(stage: Stage) -> None:
     assert "may not" in told
 
 
+@pytest.mark.slow
 async def test_elevated_mode_holds_for_the_sender_and_not_for_the_next(stage: Stage) -> None:
     async with stage.open() as runtime:
         await say(runtime, stage, "/elevated full", **OWNER)

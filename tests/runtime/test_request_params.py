@@ -98,6 +98,7 @@ async def test_a_server_that_cannot_stream_is_not_asked_to(tmp_path: Path) -> No
     assert (reply.usage.input, reply.usage.output) == (24, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["openai-responses", "anthropic-messages", "google-generative-ai"])
 async def test_an_answer_that_is_not_to_be_streamed_is_shown_at_once(tmp_path: Path, api: str) -> None:
     config = agents(defaults={}, models={"test-model": {"streaming": False}}, own={})

@@ -74,18 +74,21 @@ def tool_results(stage: Stage) -> list[str]:
 READ_PAGE = calls("read", path="page.txt")
 
 
+@pytest.mark.slow
 async def test_what_is_written_after_reading_a_page_is_foreign(stage: Stage) -> None:
     stage.server.push(write("before", "Own words."), READ_PAGE, write(), says("Noted."))
     await stage.ask("Read the page and note the ferry.")
     assert foreign_paths(stage) == [NOTE]
 
 
+@pytest.mark.slow
 async def test_later_turns_of_the_session_are_tainted_too(stage: Stage) -> None:
     stage.server.push(READ_PAGE, says("Read."), write(), says("Noted."))
     await stage.ask("Read the page.", "Now note it.")
     assert foreign_paths(stage) == [NOTE]
 
 
+@pytest.mark.slow
 async def test_a_new_session_is_clean(stage: Stage) -> None:
     stage.server.push(READ_PAGE, says("Read."), write("own", "Own words."), says("Noted."))
     await stage.ask("Read the page.", "/new", "Note something of your own.")

@@ -87,6 +87,7 @@ def collector(stage: Stage) -> Iterator[Collector]:
         thread.join()
 
 
+@pytest.mark.slow
 async def test_a_turn_has_spans_for_itself_its_model_calls_and_its_tools(stage: Stage, collector: Collector) -> None:
     (stage.workspace).mkdir(parents=True, exist_ok=True)
     (stage.workspace / "note.md").write_text("the secret word is heliotrope")

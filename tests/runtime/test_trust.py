@@ -80,6 +80,7 @@ async def test_its_skills_hooks_and_boot_file_are_off(stage: Stage) -> None:
     assert stage.server.model_requests == []
 
 
+@pytest.mark.slow
 async def test_once_its_owner_vouches_for_it_it_is_the_agents_own(stage: Stage) -> None:
     stage.server.push(says("Hello."))
     stage.write_config()

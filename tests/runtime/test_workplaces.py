@@ -54,6 +54,7 @@ async def work_in(scene: Scene, folder: str, parent: SessionKey = MAIN) -> Child
     return await scene.told(await scene.spawn(SpawnOrder("x", workspace=folder), parent))
 
 
+@pytest.mark.slow
 async def test_tools_commands_and_the_prompt_are_those_of_the_folder(tmp_path: Path) -> None:
     wanted = (
         calls("read", path="notes.md"),
@@ -162,6 +163,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
         assert "projects/one/page.md" in written.paths()
 
 
+@pytest.mark.slow
 async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     wanted = calls("memory_write", text="Remember the tea.", note="tea")
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:

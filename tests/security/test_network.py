@@ -224,6 +224,7 @@ async def test_a_body_is_cut_at_the_cap() -> None:
     assert (len(more.body), more.truncated) == (10_000, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "raw deflate"])
 async def test_the_cap_counts_after_decompression(encoding: str) -> None:
     window = {"deflate": zlib.MAX_WBITS, "raw deflate": -zlib.MAX_WBITS}.get(encoding, 16 + zlib.MAX_WBITS)

@@ -137,6 +137,7 @@ def test_a_warm_session_is_not_read_again(store: SessionStore) -> None:
     assert store.open(MAIN).bytes_read == 0
 
 
+@pytest.mark.slow
 def test_sessions_that_take_turns_are_not_read_again(store: SessionStore) -> None:
     keys = [SessionKey.parse(f"agent:main:s{number}") for number in range(100)]
     before = [store.open(key) for key in keys]
@@ -548,6 +549,7 @@ def start_many(store: SessionStore, count: int) -> list[SessionKey]:
     return keys
 
 
+@pytest.mark.slow
 def test_starting_a_session_writes_one_row_however_many_there_are(store: SessionStore, tmp_path: Path) -> None:
     start_many(store, 200)
     index, journal = store.folder / "sessions.json", store.folder / "sessions.journal"
@@ -573,6 +575,7 @@ def test_a_long_journal_is_folded_into_the_index(store: SessionStore, tmp_path: 
     assert make_store(tmp_path, "o").list() == store.list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"{torn", b"", b'{"index": "00000000", "size": 1}\n', b"\0\0\n"])
 def test_a_journal_that_cannot_be_used_costs_nothing_but_reading(
     store: SessionStore, tmp_path: Path, damage: bytes
@@ -588,6 +591,7 @@ def test_a_journal_that_cannot_be_used_costs_nothing_but_reading(
     assert make_store(tmp_path, "p").list() == other.list()
 
 
+@pytest.mark.slow
 def test_a_journal_of_an_earlier_index_is_ignored(store: SessionStore, tmp_path: Path) -> None:
     """A process may end after it replaced the index and before it removed the journal."""
     keys = start_many(store, 150)

@@ -345,6 +345,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     transcript = start(tmp_path)
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(transcript.path), name]) for name in ("a", "b")]
@@ -375,6 +376,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     assert len(said) >= 40
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     transcript = start(tmp_path)
     transcript.append(user("kept"))

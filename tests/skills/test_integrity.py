@@ -186,6 +186,7 @@ def test_executables_only_on_consent(home: Path, ask: Ask, tmp_path: Path) -> No
     assert os.access(home / "workspace/skills/demo/run.sh", os.X_OK)
 
 
+@pytest.mark.slow
 def test_install_from_a_zip_and_from_git(home: Path, ask: Ask, tmp_path: Path) -> None:
     archive = tmp_path / "demo.zip"
     archive.write_bytes(pack({"demo/SKILL.md": files()["SKILL.md"].data, "demo/a.txt": b"a"}))
@@ -324,6 +325,7 @@ def test_no_archive_writes_outside(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_links_bombs_and_equal_names_are_refused() -> None:
     with pytest.raises(SkillError, match="a link or a device"):
         unzip(pack({"SKILL.md": b"/etc/passwd"}, mode=stat.S_IFLNK | 0o777))

@@ -232,6 +232,7 @@ def test_offline_the_error_says_what_to_do(home: Path, ask: Ask) -> None:
     assert "is not the name of a skill" in ask("install", "a/b/c", code=2)["error"]["message"]
 
 
+@pytest.mark.slow
 def test_publishing_needs_a_token_of_the_publisher(
     home: Path, ask: Ask, registry: TestRegistry, tmp_path: Path
 ) -> None:

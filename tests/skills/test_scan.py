@@ -18,6 +18,7 @@ def severe(files: Files) -> list[SkillFinding]:
     return [each for each in found if each.severity is RiskLevel.HIGH]
 
 
+@pytest.mark.slow
 def test_known_attacks_are_found_and_harmless_skills_are_not_reported() -> None:
     missed = [files for files in ATTACKS if not severe(files)]
     alarms = [(files, found) for files in HARMLESS if (found := severe(files))]

@@ -102,6 +102,7 @@ async def test_the_code_is_shown_and_the_token_comes_when_it_is_confirmed(regist
     assert registry.asked[1]["device_code"] == "device-1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "message"),
     [

@@ -223,6 +223,7 @@ def test_bits_flipped_anywhere_never_stop_the_start(path: Path) -> None:
             assert words(database)[-1] == "more"
 
 
+@pytest.mark.slow
 def test_bits_flipped_in_the_log_of_a_dead_process_never_stop_the_start(path: Path, tmp_path: Path) -> None:
     with opened(path) as database:
         for n in range(20):

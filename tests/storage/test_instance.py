@@ -40,6 +40,7 @@ def test_a_gateway_is_found_while_it_holds_the_lock(home: HomePaths) -> None:
     assert find_instance(home) is None
 
 
+@pytest.mark.slow
 def test_whoever_looks_for_a_gateway_does_not_keep_one_from_starting(home: HomePaths) -> None:
     InstanceLock(home).release()
     with subprocess.Popen([sys.executable, "-c", LOOK, str(home.path)], stdout=subprocess.PIPE, text=True) as looker:

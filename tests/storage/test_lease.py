@@ -94,6 +94,7 @@ def test_the_file_is_private_and_named_by_a_digest(home: HomePaths) -> None:
         assert lease.path.parent.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_another_process_is_kept_out_and_let_in_after_kill_9(home: HomePaths) -> None:
     mine = SessionLease(home, KEY)
     with holder(home) as first:

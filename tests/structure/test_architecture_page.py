@@ -99,6 +99,7 @@ def check_stack(path: MessagePath, expected: list[tuple[str, tuple[str, ...]]]) 
     assert stack == expected
 
 
+@pytest.mark.slow
 def test_a_message_from_the_terminal_takes_the_documented_path(tmp_path: Path) -> None:
     check_stack(trace_message(tmp_path), [(row.file, row.names) for row in expected_stack()])
 

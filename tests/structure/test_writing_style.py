@@ -80,6 +80,7 @@ def read_suspected(path: Path) -> str:
 SOURCES = sorted(path for path in SOURCE.rglob("*.py") if not {"bundled", "templates"} & set(path.parts))
 
 
+@pytest.mark.slow
 def test_messages_and_docstrings_use_plain_terms() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {' '.join(match.group().split())!r}"

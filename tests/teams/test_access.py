@@ -23,6 +23,7 @@ def sign_in(team: TeamFixture, login: str = "ada@example.org") -> tuple[str, str
     return access.id, text
 
 
+@pytest.mark.slow
 def test_a_sign_in_ends_when_it_was_not_used_for_too_long(red: TeamFixture) -> None:
     identity, text = sign_in(red)
     for _ in range(3):

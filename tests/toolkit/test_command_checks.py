@@ -130,6 +130,7 @@ async def test_an_alias_never_stands_in_for_a_transport(run: Tool[Any], context:
     assert not (folder / "sprung").exists()
 
 
+@pytest.mark.slow
 async def test_a_submodule_is_not_entered(run: Tool[Any], context: ToolContext, trap: Path) -> None:
     folder = context.root.path
     inner = folder / "inner"

@@ -105,6 +105,7 @@ async def test_a_request_that_the_killed_server_never_read_fails(server: ForkSer
         await process.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to run commands as another user")
 async def test_commands_go_on_after_one_that_the_system_had_no_process_for() -> None:
     server = ForkServer(NOBODY, SYSTEM_PYTHON)

@@ -51,6 +51,7 @@ async def test_grep_gives_path_line_and_text(grep: Tool[Any], context: ToolConte
     assert found.splitlines() == ["README.md:2:hello world", "src/app.py:4:def hello():", "src/deep/util.txt:1:hello"]
 
 
+@pytest.mark.slow
 async def test_grep_narrows_by_path_glob_and_case(grep: Tool[Any], context: ToolContext, tree: Path) -> None:
     assert text_of(await call(grep, context, pattern="hello", path="src/deep")) == "src/deep/util.txt:1:hello"
     assert text_of(await call(grep, context, pattern="hello", path="README.md")) == "README.md:2:hello world"
@@ -87,6 +88,7 @@ async def test_a_bad_pattern_is_explained(grep: Tool[Any], context: ToolContext,
     assert "not a valid regular expression" in await failure(grep, context, pattern=pattern)
 
 
+@pytest.mark.slow
 async def test_a_catastrophic_pattern_is_stopped(context: ToolContext, workspace: Path) -> None:
     (workspace / "a").write_text("a" * 60 + "b\n")
     impatient = search.grep_tool(0.5)

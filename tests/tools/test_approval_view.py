@@ -52,6 +52,7 @@ def test_nothing_that_a_terminal_would_hide_stays_hidden(hidden: str) -> None:
     assert text.count(f"a⟨U+{ord(hidden[0]):04X}⟩") == 4
 
 
+@pytest.mark.slow
 def test_a_long_text_is_shown_whole() -> None:
     detail = "\n".join(f"{number} {'x' * 500}" for number in range(2_000))
     shown = question_lines(replace(REQUEST, detail=detail, explanation=(), remember=()))

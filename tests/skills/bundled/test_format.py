@@ -88,11 +88,13 @@ def test_its_description_says_when_to_use_it_and_is_short(skill: Path) -> None:
     assert "Use " in description
 
 
+@pytest.mark.slow
 def test_names_and_descriptions_of_all_skills_cost_little_in_every_prompt() -> None:
     listed = "\n".join(f"{skill.name}: {read_description(skill)}" for skill in SKILLS)
     assert estimate_tokens(listed) <= 30 * len(SKILLS)
 
 
+@pytest.mark.slow
 def test_the_list_of_all_skills_leaves_room_for_the_rest_of_the_prompt() -> None:
     """`test_the_fixed_request_is_small` counts what is listed on the machine of the tests; here every need is met."""
     parsed = [parse_skill((skill / "SKILL.md").read_bytes(), skill / "SKILL.md", SkillTier.BUNDLED) for skill in SKILLS]

@@ -96,6 +96,7 @@ def test_changes_that_are_only_in_the_log_of_a_database_are_backed_up(
         assert copy.execute("SELECT number FROM jobs").fetchall() == [(7,)]
 
 
+@pytest.mark.slow
 def test_a_backup_during_writes_is_a_state_that_existed(home: Path, repository: Repository, tmp_path: Path) -> None:
     """Each step writes to the transcript first and then, in one transaction, two rows."""
     stop = threading.Event()
@@ -252,6 +253,7 @@ def test_encrypted_backups_need_the_passphrase(home: Path, repository: Repositor
     assert again.verify(again.ids()) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["flip", "shorten", "swap"])
 def test_changed_encrypted_objects_are_found(home: Path, repository: Repository, change: str) -> None:
     (home / "workspace" / "large.bin").write_bytes(os.urandom(3 * 1024**2))
