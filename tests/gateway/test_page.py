@@ -472,6 +472,7 @@ async def test_it_fits_a_phone_in_the_dark(browser: Browser, hall: Hall) -> None
         assert await visitor.page.evaluate("document.documentElement.scrollWidth") == 360
         assert await visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 22, 20)"
         await expect(visitor.page.locator("#side")).to_be_hidden()
+        await expect(visitor.page.locator("#sessions [aria-current]")).to_have_count(1)
         await visitor.page.get_by_role("button", name="Menu", exact=True).click()
         await expect(visitor.page.locator("#sessions [data-entry]").first).to_be_focused()
         await visitor.page.keyboard.press("Escape")

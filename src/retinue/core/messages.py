@@ -190,9 +190,9 @@ def _record_of(message: Message) -> _Record:
     return record
 
 
-def _forget(record: weakref.ref[Message]) -> None:
-    if isinstance(record, _Record):
-        _records.pop(record.at, None)
+def _forget(record: weakref.ref[Message], records: dict[int, _Record] = _records) -> None:
+    # At the end of a process the names of this module are gone before the last messages.
+    records.pop(getattr(record, "at", 0), None)
 
 
 class MessageFunction(Generic[T]):
