@@ -25,6 +25,7 @@ from retinue.runtime.commands.config import ConfigTool
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.updates.environment import RECORD, UpdateEnvironment, UpdateFailed
 from retinue.runtime.updates.run import DoneUpdate, UpdateSteps, roll_back, update
+from retinue.storage.files.descriptors import TEMPORARY_PREFIX
 from retinue.storage.home_paths import HomePaths
 from tests.cli.conftest import RunCommand
 from tests.killing import KILLS, count_steps, kill_at
@@ -99,8 +100,9 @@ class PlayedGateway:
 
 
 def versions(environment: UpdateEnvironment) -> set[str]:
+    """The versions of the program's files; a kill may leave the unfinished copy of a record beside them."""
     files = (path for path in environment.prefix.rglob("*") if path.is_file() and path.name != RECORD)
-    return {path.read_text().split()[-1] for path in files}
+    return {path.read_text().split()[-1] for path in files if not path.name.startswith(TEMPORARY_PREFIX)}
 
 
 def run(opened: Home, environment: UpdateEnvironment, steps: UpdateSteps) -> DoneUpdate:
